@@ -25,11 +25,11 @@ _DEEPEST: Final = 8
 _POLICIES: Final = ", ".join(get_args(OnAbstain))
 # Keys of a part, each with its default, what fits, and that in words
 _MEMBER: Final[Mapping[str, tuple[Any, Callable[[Any], bool], str]]] = {
-    "isolate": (True, lambda given: isinstance(given, bool), "true or false"),
-    "name": (None, lambda given: isinstance(given, str) and given != "", "the name of a rewarder"),
-    "options": ({}, lambda given: isinstance(given, Mapping), "options of the rewarder, by name"),
-    "score_range": (None, lambda given: given is None or is_range(given), ACCEPTED_RANGE),
-    "weight": (1.0, lambda given: is_number(given, allow_nan=False) and given >= 0, "a finite number of at least 0"),
+    "isolate": (True, lambda value: isinstance(value, bool), "true or false"),
+    "name": (None, lambda value: isinstance(value, str) and value != "", "the name of a rewarder"),
+    "options": ({}, lambda value: isinstance(value, Mapping), "options of the rewarder, by name"),
+    "score_range": (None, lambda value: value is None or is_range(value), ACCEPTED_RANGE),
+    "weight": (1.0, lambda value: is_number(value, allow_nan=False) and value >= 0, "a finite number of at least 0"),
 }
 _OF_GATES: Final = ("isolate", "name", "options")
 
@@ -136,6 +136,11 @@ class Composite:
             product *= score
         return product
 
+    def is_open(self, gates: Sequence[Verdict]) -> bool:
+        """Return whether the gates of an attempt leave anything of its score."""
+        opening = self.opening(gates)
+        return isinstance(opening, float) and opening > 0.0
+
     def verdict(self, gates: Sequence[Verdict], parts: Sequence[Verdict]) -> Verdict:
         """Return the verdict on an attempt by those of its members; no parts where a gate is closed."""
         opening = self.opening(gates)
@@ -204,8 +209,8 @@ class ByDataset:
     def judge_loads(self, group_size: int) -> Sequence[Any]:
         """Return the loads of the dataset with the most questions for one group; the least of them is that of the mix."""
         loads = [each.judge_loads(group_size) for each in self.members]
-        most = max(loads, key=lambda found: sum(load.questions for load in found), default=())
-        fewest = min((sum(load.calls_low for load in found) for found in loads), default=0)
+        most = max(loads, key=lambda own: sum(load.questions for load in own), default=())
+        fewest = min((sum(load.calls_low for load in own) for own in loads), default=0)
         return [replace(load, calls_low=min(load.calls_low, fewest)) for load in most]
 
 
@@ -242,14 +247,14 @@ def check_scorers(scorers: Sequence[Weighted], *, group_size: int = 2) -> None:
     rank the totals of others, and when one that counts would rank a single attempt.
     """
     problems = _repeated([each.scorer for each in scorers], "rewarders")
-    counted = [weighted.scorer for weighted in counting(scorers)]
-    if all(each.ranks for each in counted):
-        given = "no weight above 0 on a rewarder that scores outputs"
-        problems.append(Problem("rewarders", given, "at least one, such as gt"))
-    alone = [each.rewarder_id for each in counted if each.ranks or each.compares]
-    if alone and group_size < 2:
-        given = f"{', '.join(alone)} counting in groups of {group_size}, which cannot be ranked"
-        problems.append(Problem("rewarders", given, "a weight of 0 for it, or groups: FEATURE_TFGRPO_GROUP on"))
+    with_weight = [weighted.scorer for weighted in counting(scorers)]
+    if all(each.ranks for each in with_weight):
+        fault = "no weight above 0 on a rewarder that scores outputs"
+        problems.append(Problem("rewarders", fault, "at least one, such as gt"))
+    ranking = [each.rewarder_id for each in with_weight if each.ranks or each.compares]
+    if ranking and group_size < 2:
+        fault = f"{', '.join(ranking)} counting in groups of {group_size}, which cannot be ranked"
+        problems.append(Problem("rewarders", fault, "a weight of 0 for it, or groups: FEATURE_TFGRPO_GROUP on"))
     if problems:
         raise PipelineError(problems)
 
@@ -273,7 +278,7 @@ def _faults(parts: Sequence[Weighted], gates: Sequence[AnyScorer], on_abstain: s
         (on_abstain not in get_args(OnAbstain), f"on_abstain is {on_abstain!r}", _POLICIES),
         (ranking, f"{ranking} ranks totals, which only the pipeline has", "rewarders that score outputs"),
     ]
-    return [Problem(source, given, accepted) for wrong, given, accepted in checks if wrong] + _repeated(members, source)
+    return [Problem(source, fault, accepted) for wrong, fault, accepted in checks if wrong] + _repeated(members, source)
 
 
 def _score(verdict: Verdict) -> float | None:
@@ -281,8 +286,7 @@ def _score(verdict: Verdict) -> float | None:
 
 
 def _shown(verdict: Verdict) -> str:
-    score = _score(verdict)
-    return f"{verdict.rewarder_id} {'–' if score is None else f'{score:.3g}'}"
+    return f"{verdict.rewarder_id} {f'{verdict.score:.3g}' if isinstance(verdict, RewardScore) else '–'}"
 
 
 def _abstained(verdict: Abstained) -> str:
@@ -299,50 +303,50 @@ def build_composite(options: Mapping[str, Any], where: str, build: Build) -> Com
     # Each level adds its name to the location.
     if where.count(": composite") > _DEEPEST:
         raise PipelineError.one(where, "a composite in a composite", f"at most {_DEEPEST} within each other")
-    place = f"{where}: options"
+    path = f"{where}: options"
     name, on_abstain = options.get("rewarder_id", "composite"), options.get("on_abstain", "fail")
-    problems = named_problems(name, place) + _unknown(options, _KEYS, place)
+    problems = named_problems(name, path) + _unknown(options, _KEYS, path)
     members: dict[str, list[Weighted]] = {"parts": [], "gates": []}
     for kind, keys, default in (("parts", tuple(_MEMBER), None), ("gates", _OF_GATES, ())):
-        given = options.get(kind, default)
-        if not isinstance(given, list | tuple) or not (given or kind == "gates"):
+        entries = options.get(kind, default)
+        if not isinstance(entries, list | tuple) or not (entries or kind == "gates"):
             accepted = f"a list of {'at least one mapping' if kind == 'parts' else 'mappings'} with {', '.join(keys)}"
-            problems.append(_unfit(f"{place}.{kind}", given, accepted))
+            problems.append(_unfit(f"{path}.{kind}", entries, accepted))
             continue
-        for number, entry in enumerate(given):
+        for number, entry in enumerate(entries):
             try:
-                members[kind].append(_member(entry, f"{place}.{kind}.{number}", build, keys))
+                members[kind].append(_member(entry, f"{path}.{kind}.{number}", build, keys))
             except PipelineError as error:
                 problems.extend(error.problems)
     if on_abstain not in get_args(OnAbstain):
-        problems.append(_unfit(f"{place}.on_abstain", on_abstain, _POLICIES))
+        problems.append(_unfit(f"{path}.on_abstain", on_abstain, _POLICIES))
     parts, gates = tuple(members["parts"]), tuple(each.scorer for each in members["gates"])
-    if problems := problems or _faults(parts, gates, on_abstain, place):
+    if problems := problems or _faults(parts, gates, on_abstain, path):
         raise PipelineError(problems)
     return Composite(parts, gates, on_abstain, name)
 
 
-def _member(entry: object, place: str, build: Build, keys: Sequence[str]) -> Weighted:
+def _member(entry: object, path: str, build: Build, keys: Sequence[str]) -> Weighted:
     if not isinstance(entry, Mapping):
-        raise PipelineError([_unfit(place, entry, ", ".join(keys))])
-    given = {key: entry.get(key, default) for key, (default, _, _) in _MEMBER.items()}
-    unfit = [key for key in keys if not _MEMBER[key][1](given[key])]
-    problems = _unknown(entry, keys, place) + [_unfit(f"{place}.{key}", given[key], _MEMBER[key][2]) for key in unfit]
+        raise PipelineError([_unfit(path, entry, ", ".join(keys))])
+    values = {key: entry.get(key, default) for key, (default, _, _) in _MEMBER.items()}
+    unfit = [key for key in keys if not _MEMBER[key][1](values[key])]
+    problems = _unknown(entry, keys, path) + [_unfit(f"{path}.{key}", values[key], _MEMBER[key][2]) for key in unfit]
     if not {"name", "options"} & {*unfit}:
         try:
-            built = build(given["name"], given["options"], place)
+            built = build(values["name"], values["options"], path)
         except PipelineError as error:
             problems.extend(error.problems)
     if problems:
         raise PipelineError(problems)
-    ends = given["score_range"]
+    ends = values["score_range"]
     score_range = None if ends is None else (float(ends[0]), float(ends[1]))
-    return Weighted(built if given["isolate"] else unisolated(built), float(given["weight"]), score_range=score_range)
+    return Weighted(built if values["isolate"] else unisolated(built), float(values["weight"]), score_range=score_range)
 
 
-def _unfit(source: str, given: object, accepted: str) -> Problem:
-    return Problem(source, "nothing" if given is None else repr(given), accepted)
+def _unfit(source: str, value: object, accepted: str) -> Problem:
+    return Problem(source, "nothing" if value is None else repr(value), accepted)
 
 
-def _unknown(given: Mapping[Any, Any], keys: Sequence[str], place: str) -> list[Problem]:
-    return [_unfit(f"{place}.{key}", given[key], ", ".join(keys)) for key in given if key not in keys]
+def _unknown(values: Mapping[Any, Any], keys: Sequence[str], path: str) -> list[Problem]:
+    return [_unfit(f"{path}.{key}", values[key], ", ".join(keys)) for key in values if key not in keys]

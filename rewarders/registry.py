@@ -78,46 +78,37 @@ def build_scorer(
     """
     where = f"{source}: {name}"
     # A pipeline file may have numbers as keys, which are no keywords and do not sort.
-    given = {str(each): value for each, value in (options or {}).items()}
+    rest = {str(each): value for each, value in (options or {}).items()}
     if name == "composite":
-        return build_composite(given, where, lambda part, its, place: build_scorer(part, its, source=place))
+        return build_composite(rest, where, lambda part, its, path: build_scorer(part, its, source=path))
     if name in _TABLE:
-        return _built_in(name, given, where, key)
+        return _built_in(name, rest, where, key)
     if ":" not in name:
-        known = known_scorers()
-        accepted = f"{', '.join(known)}, or module:attr or path/to/file.py:attr for a Python function or class"
-        raise PipelineError.one(f"{source}: name", repr(name), suggested(name, known, accepted, ALIASES))
-    found = load_object(name, where, folder=folder, entry=entry)
-    rest = dict(given)
+        names = known_scorers()
+        accepted = f"{', '.join(names)}, or module:attr or path/to/file.py:attr for a Python function or class"
+        raise PipelineError.one(f"{source}: name", repr(name), suggested(name, names, accepted, ALIASES))
+    target, every_option = load_object(name, where, folder=folder, entry=entry), dict(rest)
     own = rest.pop("rewarder_id", entry or name)
     if problems := named_problems(own, f"{where}{key}"):
         raise PipelineError(problems)
-    made = as_scorer(own, found, rest, where, key)
-    if "rewarder_id" in given:
+    made = as_scorer(own, target, rest, where, key)
+    if "rewarder_id" in every_option:
         made = replace(made, rewarder_id=own)  # though the object has a name, too
     # What only this process has runs in a thread of it; what waits for the run's model runs on its event loop.
     isolated = made.place != "loop" and not is_handed_over(name)
-    made_from = ScorerSource(name, given, str(folder or Path.cwd()), entry) if isolated else None
-    place: ScoringPlace = "loop" if made.place == "loop" else "process" if isolated else "thread"
-    return replace(made, place=place, source=made_from)
-
-
-def scorer_of(source: ScorerSource) -> Scorer:
-    """Return the scorer that a worker process is to run."""
-    made = build_scorer(source.name, source.options, folder=Path(source.folder), entry=source.entry)
-    if not isinstance(made, Scorer):
-        raise PipelineError.one("rewarders", source.name, "a single scorer")
-    if isinstance(made.made_from, ItemScorer):
-        made.made_from.prepare()
-    return made
+    return replace(
+        made,
+        place="process" if isolated else made.place,
+        source=ScorerSource(name, every_option, str(folder or Path.cwd()), entry) if isolated else None,
+    )
 
 
 def _built_in(name: str, options: dict[str, Any], where: str, key: str) -> Scorer:
-    """Return a built-in scorer. Its module is loaded only now: a worker starts three times as fast without pydantic."""
     traits, rest = _TABLE[name], dict(options)
     own = rest.pop("rewarder_id", name)
     problems = named_problems(own, f"{where}{key}")
     module, _, attribute = traits.made_by.partition(":")
+    # Only now: a worker starts three times as fast without pydantic.
     build = getattr(importlib.import_module(f"tfgrpo.rewarders.{module}"), attribute)
     if "rewarder_id" in options and "rewarder_id" in inspect.signature(build).parameters and not problems:
         rest["rewarder_id"] = own
@@ -165,11 +156,10 @@ def as_scorer(name: str, target: object, options: Mapping[str, Any], where: str,
         if options:
             refuse_unknown(target, options, f"{where}{key}")
         call, scope = bound(target, options)
-        score_range = declared_range(target)
-        return Scorer(name, call, scope=scope, place="thread", score_range=score_range, made_from=target)
+        return Scorer(name, call, scope, "thread", declared_range(target), made_from=target)
     except ValueError as error:  # a plain one for a callable of which Python knows no signature
-        given = error.given if isinstance(error, OptionError) else str(error)
-        raise PipelineError.one(where, given, f"a function of {SIGNATURES}") from error
+        fault = error.given if isinstance(error, OptionError) else str(error)
+        raise PipelineError.one(where, fault, f"a function of {SIGNATURES}") from error
 
 
 def _of_object(name: str, target: object, where: str) -> Scorer:
@@ -200,5 +190,5 @@ _ACCEPTED: Final = (
 )
 
 
-def _scores(found: object) -> bool:
-    return any(callable(getattr(found, name, None)) for name in ("score_one", "grade_batch", "score"))
+def _scores(target: object) -> bool:
+    return any(callable(getattr(target, name, None)) for name in ("score_one", "grade_batch", "score"))

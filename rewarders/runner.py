@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -96,9 +97,9 @@ class ScoreRunner:
         scored: dict[int, Verdicts] = {}
         for ranking in (False, True):
             prior = _totals([(scorers[index], verdicts) for index, verdicts in scored.items()], context)
-            asked = [index for index, each in enumerate(scorers) if each.scorer.ranks == ranking]
+            indices = [index for index, each in enumerate(scorers) if each.scorer.ranks == ranking]
             own = replace(context, prior_scores=prior)
-            scored |= zip(asked, await all_of(self._of_group(scorers[index], own) for index in asked), strict=True)
+            scored |= zip(indices, await all_of(self._of_group(scorers[index], own) for index in indices), strict=True)
         columns = [(scorers[index], scored[index]) for index in range(len(scorers))]
         faults = {}
         for weighted, column in columns:
@@ -112,15 +113,16 @@ class ScoreRunner:
         scorer = weighted.scorer
         if scorer.ranks and len(context.prior_scores) < 2:
             return abstain_on_all(scorer.rewarder_id, context, "fewer than two attempts have a total to rank")
-        known = [context.failures.get(attempt.rollout_id, {}).get(scorer.rewarder_id) for attempt in context.outputs]
-        wanted = [verdict is None for verdict in known]
+        earlier = [context.failures.get(attempt.rollout_id, {}).get(scorer.rewarder_id) for attempt in context.outputs]
+        wanted = [verdict is None for verdict in earlier]
         # A group is scored whole, as it was the first time, unless no verdict would be kept; calls of a model are in the books.
         alone = isinstance(scorer, Scorer) and scorer.scope != "group"
         if not alone and (any(wanted) or scorer.asks_model):
             wanted = [True] * len(wanted)
         (verdicts,) = await self.score(scorer, [context if all(wanted) else _only(context, wanted)], weighted.timeout_s)
-        given = dict(zip((at for at, each in enumerate(wanted) if each), verdicts, strict=True))
-        return tuple(given[at] if verdict is None else verdict for at, verdict in enumerate(known))
+        rest = iter(verdicts)
+        scored = [next(rest) if each else None for each in wanted]
+        return tuple(verdict or new for verdict, new in zip(earlier, scored, strict=True))  # type: ignore[misc]
 
     async def score(
         self, scorer: AnyScorer, contexts: Sequence[RewardContext], timeout_s: float | None = None
@@ -135,13 +137,13 @@ class ScoreRunner:
             return await self._composed(scorer, contexts, timeout_s)
         own = [limit for limit in (scorer.limit_s, timeout_s) if limit is not None]
         limit_s = min(own, default=self._timeout_s or (MODEL_TIMEOUT_S if scorer.asks_model else TIMEOUT_S))
-        comparing = scorer.needs_answer  # what compares asks no one about an item without a reference
-        lacking = {id(each) for each in contexts if comparing and each.record is None and not each.answer.strip()}
-        asked = [context for context in contexts if context.outputs and id(context) not in lacking]
+        # What compares asks no one about an item without a reference.
+        lacks = [scorer.needs_answer and each.record is None and not each.answer.strip() for each in contexts]
+        kept = [each for each, lacking in zip(contexts, lacks, strict=True) if not lacking]
         if scorer.scope == "group":
-            found = await all_of(self._perform(scorer, replace(context, time_limit_s=limit_s), limit_s) for context in asked)
+            groups = iter(await all_of(self._perform(scorer, replace(each, time_limit_s=limit_s), limit_s) for each in kept))
         else:
-            inputs = [item for context in asked for item in context.inputs()]
+            inputs = [item for context in kept for item in context.inputs()]
             verdicts = [*await self._perform(scorer, inputs, limit_s)] if inputs else []
             open_ones = [at for at, each in enumerate(verdicts) if isinstance(each, Abstained) and each.undecided]
             if scorer.second is not None and open_ones:
@@ -149,10 +151,10 @@ class ScoreRunner:
                 for at, verdict in zip(open_ones, again, strict=True):
                     verdicts[at] = verdict
             flat = iter(verdicts)
-            found = [tuple(next(flat) for _ in context.outputs) for context in asked]
-        by_context = dict(zip(map(id, asked), found, strict=True))
+            groups = (tuple(next(flat) for _ in context.outputs) for context in kept)
         return [
-            by_context.get(id(context)) or abstain_on_all(scorer.rewarder_id, context, NO_REFERENCE) for context in contexts
+            abstain_on_all(scorer.rewarder_id, context, NO_REFERENCE) if lacking else next(groups)
+            for context, lacking in zip(contexts, lacks, strict=True)
         ]
 
     async def _routed(self, scorer: ByDataset, context: RewardContext, timeout_s: float | None) -> Verdicts:
@@ -181,13 +183,13 @@ class ScoreRunner:
     ) -> list[Verdicts]:
         gates = await self.rows(composite.gates, contexts, timeout_s)
         # A member that compares needs the whole group: a closed attempt may still be the better of a pair.
-        asked = [[composite.compares or _is_open(composite, row) for row in rows] for rows in gates]
-        opened = [_only(context, wanted) for context, wanted in zip(contexts, asked, strict=True)]
+        opening = [[composite.compares or composite.is_open(row) for row in rows] for rows in gates]
+        opened = [_only(context, wanted) for context, wanted in zip(contexts, opening, strict=True)]
         parts = await self.rows([part.scorer for part in counting(composite.parts)], opened, timeout_s)
         rest = iter(chain.from_iterable(parts))
         return [
             tuple(composite.verdict(row, next(rest) if open_ else ()) for row, open_ in zip(rows, wanted, strict=True))
-            for rows, wanted in zip(gates, asked, strict=True)
+            for rows, wanted in zip(gates, opening, strict=True)
         ]
 
     async def _perform(self, scorer: Scorer, work: Work, limit_s: float) -> Verdicts:
@@ -218,11 +220,6 @@ class ScoreRunner:
             raise RuntimeError("this runner is closed")
 
 
-def _is_open(composite: Composite, gates: Verdicts) -> bool:
-    opening = composite.opening(gates)
-    return isinstance(opening, float) and opening > 0.0
-
-
 def _only(context: RewardContext, wanted: Sequence[bool]) -> RewardContext:
     kept = [index for index, each in enumerate(wanted) if each]
     indices = tuple(context.completion_indices[index] for index in kept) if context.completion_indices else ()
@@ -230,14 +227,13 @@ def _only(context: RewardContext, wanted: Sequence[bool]) -> RewardContext:
 
 
 def _totals(columns: Sequence[tuple[Weighted, Verdicts]], context: RewardContext) -> dict[str, float]:
-    """Leave out attempts that some counting scorer did not score."""
-    counted = [(weighted.weight, verdicts) for weighted, verdicts in columns if weighted.weight > 0]
     totals = {}
     for index, attempt in enumerate(context.outputs):
-        given = [(weight, verdicts[index]) for weight, verdicts in counted]
-        known = [(weight, verdict.score) for weight, verdict in given if isinstance(verdict, RewardScore)]
-        if known and len(known) == len(given):
-            totals[attempt.rollout_id] = round(weighted_mean(known), DECIMALS)
+        verdicts = [(weighted.weight, column[index]) for weighted, column in columns if weighted.weight > 0]
+        scores = [(weight, verdict.score) for weight, verdict in verdicts if isinstance(verdict, RewardScore)]
+        # An attempt that some counting scorer did not score has no total.
+        if scores and len(scores) == len(verdicts):
+            totals[attempt.rollout_id] = round(weighted_mean(scores), DECIMALS)
     return totals
 
 
@@ -258,22 +254,19 @@ def refuse_no_scorer(scorer: Scorer, where: str) -> None:
     Anything else that it raises may be its word on this attempt; so may None and NaN. A coroutine, which may call a service,
     and a scorer of groups are not asked.
     """
-    verdict = _asked(scorer, TRIAL)
+    verdict = _trial_verdict(scorer, TRIAL)
     reason = verdict.reason if isinstance(verdict, Abstained) else ""
     if reason.endswith((REJECTS, *_NO_GRADER)) or reason.startswith("SystemExit"):
         accepted = "a grader: called with a GraderInput, or grade_batch with a list of them, it returns numbers"
         raise PipelineError.one(where, f"{reason} (a call with a made-up item)", accepted)
 
 
-def _asked(scorer: Scorer, of: GraderInput) -> Verdict | None:
+def _trial_verdict(scorer: Scorer, of: GraderInput) -> Verdict | None:
     if scorer.source is None or ":" not in scorer.source.name or scorer.scope == "group" or is_async(scorer.call):
         return None
-    pool = WorkerPool(scorer, log=None)  # the runner will warn of a scorer that cannot be isolated
-    try:
-        (verdict,) = pool.perform([of], TRIAL_S)
-    finally:
-        pool.close()
-    return verdict
+    # The runner will warn of a scorer that cannot be isolated.
+    with closing(WorkerPool(scorer, log=None)) as pool:
+        return pool.perform([of], TRIAL_S)[0]
 
 
 def doubts(weighted: Weighted, context: RewardContext) -> Iterator[str]:
@@ -281,10 +274,10 @@ def doubts(weighted: Weighted, context: RewardContext) -> Iterator[str]:
     if isinstance(weighted.scorer, ByDataset):  # whose graders are of other items, too
         return
     for _, each in scorers_within(weighted.scorer):
-        verdict = _asked(each, context.inputs()[0]) if isinstance(each, Scorer) else None
+        verdict = _trial_verdict(each, context.inputs()[0]) if isinstance(each, Scorer) else None
         ends = weighted.range if each is weighted.scorer else each.score_range
-        said = verdict.reason if isinstance(verdict, Abstained) else ""
+        doubt = verdict.reason if isinstance(verdict, Abstained) else ""
         if isinstance(verdict, RewardScore) and (outside := outside_range([verdict.score], ends)):
-            said = f"{verdict.score:g}; {outside}"
-        if said:
-            yield f"{each.rewarder_id}, asked about item {context.item_id!r} with its own reference as the output: {said}"
+            doubt = f"{verdict.score:g}; {outside}"
+        if doubt:
+            yield f"{each.rewarder_id}, asked about item {context.item_id!r} with its own reference as the output: {doubt}"

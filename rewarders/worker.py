@@ -17,11 +17,12 @@ import sys
 import threading
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final
 
 from tfgrpo.rewarders.calling import BEGIN, DONE, READY, UNREADABLE, caught, perform
-from tfgrpo.rewarders.registry import scorer_of
-from tfgrpo.rewarders.scorer import Verdict
+from tfgrpo.rewarders.registry import build_scorer
+from tfgrpo.rewarders.scorer import ItemScorer, Scorer, Verdict
 from tfgrpo.stores.outcomes import RewardScore
 
 _ORPHAN_S: Final = 1.0
@@ -52,7 +53,10 @@ def _serve(connection: Connection) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
     process = os.getpid()
     try:
-        scorer = scorer_of(source)
+        scorer = build_scorer(source.name, source.options, folder=Path(source.folder), entry=source.entry)
+        assert isinstance(scorer, Scorer)  # noqa: S101 - a composite has no source
+        if isinstance(scorer.made_from, ItemScorer):
+            scorer.made_from.prepare()
     except BaseException as error:
         connection.send_bytes(f"refused {type(error).__name__}: {error}".encode(errors="replace"))
         raise EOFError from error
