@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import fmean, median
-from typing import Annotated, Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from pydantic.dataclasses import dataclass as options_dataclass
 
@@ -166,11 +166,11 @@ class JudgeRewarder:
             read = partial(read_checklist, points=options.checklist)
         instructions = options.form.system(options.rubric_text)
         voters = [Voter(seat, instructions, options.form, read, context) for seat in options.seats]
-        asked = [(voter, seat * options.votes + turn) for seat, voter in enumerate(voters) for turn in range(options.votes)]
+        turns = [(voter, seat * options.votes + turn) for seat, voter in enumerate(voters) for turn in range(options.votes)]
 
         async def judged(attempt: Attempt) -> Verdict:
             texts = {"output": attempt.output, **shown}
-            return self._verdict(await all_of(voter.vote(texts, attempt.index, turn) for voter, turn in asked))
+            return self._verdict(await all_of(voter.vote(texts, attempt.index, turn) for voter, turn in turns))
 
         firsts = distinct(context.outputs)
         verdicts = dict(zip(firsts, await all_of(map(judged, firsts.values())), strict=True))
@@ -205,37 +205,35 @@ class JudgeRewarder:
 
     def _verdict(self, votes: Sequence[Vote[float]]) -> Verdict:
         seats = self.options.seats
-        given = [None if vote.read is None else vote.read.value for vote in votes]
+        scores = [None if vote.read is None else vote.read.value for vote in votes]
         panel: list[dict[str, Any]] = []
         for seat, at in zip(seats, range(0, len(votes), self.options.votes), strict=True):
-            own = given[at : at + self.options.votes]
+            own = scores[at : at + self.options.votes]
             usable = [score for score in own if score is not None]
             # A model is lost if half of its votes or more are.
             score = median(usable) if 2 * len(usable) > len(own) else None
             panel.append({"model": seat.model, "score": score, "votes": own})
-        known = [row["score"] for row in panel if row["score"] is not None]
+        medians = [row["score"] for row in panel if row["score"] is not None]
         reads = [vote.read for vote in votes if vote.read is not None]
         lost = [vote.reason for vote in votes if vote.read is None]
-        if 2 * len(known) <= len(seats):
+        if 2 * len(medians) <= len(seats):
             reason = f"{len(lost)} of {len(votes)} votes cannot be used; the last: {_quoted(lost[-1])}"
-            lost_models = f"; {len(seats) - len(known)} of {len(seats)} models are lost" if seats[1:] else ""
+            lost_models = f"; {len(seats) - len(medians)} of {len(seats)} models are lost" if seats[1:] else ""
             return Abstained(self.rewarder_id, reason + lost_models)
-        score = fmean(known)
+        score = fmean(medians)
         details = {
             "by": "judge",
-            "votes": given,
+            "votes": scores,
             "lost": lost,
             "replies": [row for number, vote in enumerate(votes) for row in reply_rows(vote.replies, vote=number)],
             **({"panel": panel} if seats[1:] else {}),
         }
         shown = ", ".join(f"{read.value:.3g}" for read in reads) + (f" ({len(lost)} lost)" if lost else "")
         nearest = min(reads, key=lambda read: abs(read.value - score))
-        evidence = f"{score:.3g} of {shown}: {_quoted(nearest.reason)}"
-        return RewardScore(self.rewarder_id, score, evidence, frozen(details))
+        return RewardScore(self.rewarder_id, score, f"{score:.3g} of {shown}: {_quoted(nearest.reason)}", frozen(details))
 
 
 def _quoted(text: str) -> str:
-    """Quote a model's words in one line of evidence: shortened, with control characters escaped."""
     return shown_text(" ".join(text.split()), _QUOTED_CHARS)
 
 
@@ -304,8 +302,8 @@ class RelativeRewarder(Options):
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
         """Rank ``context.prior_scores``. Raises ``RewardError`` when fewer than two attempts have a total."""
-        known = context.prior_scores
-        totals = {each.rollout_id: float(known[each.rollout_id]) for each in context.outputs if each.rollout_id in known}
+        ids = [each.rollout_id for each in context.outputs]
+        totals = {name: float(context.prior_scores[name]) for name in ids if name in context.prior_scores}
         if len(totals) < 2:
             raise RewardError(f"{len(totals)} attempt(s) with a total; ranking needs at least two")
         try:
@@ -313,15 +311,15 @@ class RelativeRewarder(Options):
         except ValueError as error:
             raise RewardError(str(error)) from error
         verdicts: list[Verdict] = []
-        for each in context.outputs:
-            total = totals.get(each.rollout_id)
+        for name in ids:
+            total = totals.get(name)
             if total is None:
                 verdicts.append(Abstained(self.rewarder_id, "no total from the other rewarders to rank"))
                 continue
             better = sum(other > total for other in totals.values())
             equal = sum(other == total for other in totals.values()) - 1
             evidence = f"total {total:.6g}: {better} of {len(totals)} better, {equal} equal ({self.variant})"
-            verdicts.append(RewardScore(self.rewarder_id, values[each.rollout_id], evidence))
+            verdicts.append(RewardScore(self.rewarder_id, values[name], evidence))
         return verdicts
 
 
@@ -337,31 +335,8 @@ def chosen_pairs(count: int, most: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)[:wanted]
 
 
-class _Pair(NamedTuple):
-    one: int
-    other: int
-    votes: tuple[tuple[Vote[Preference], Vote[Preference]], ...]
-    """Forward and backward; both name the better output as it is called in the forward order."""
-
-    def halves_of(self, index: int) -> tuple[int, int]:
-        """Return twice the votes that an output won, a tie counting as one half, and the votes with both answers."""
-        read = [(forward.read, backward.read) for forward, backward in self.votes]
-        answers = [(one.value, other.value) for one, other in read if one is not None and other is not None]
-        won = sum(_HALVES[one] if one == other else 1 for one, other in answers)
-        return won if index == self.one else 2 * len(answers) - won, len(answers)
-
-    def row(self, rivals: Sequence[Attempt]) -> dict[str, Any]:
-        """Return the comparison as a row of the record. In either order ``first`` is the attempt of the lower index."""
-        votes = [
-            {order: vote.read and vote.read.value for order, vote in zip(_ORDERS, both, strict=True)} for both in self.votes
-        ]
-        replies = [
-            row
-            for number, both in enumerate(self.votes)
-            for order, vote in zip(_ORDERS, both, strict=True)
-            for row in reply_rows(vote.replies, vote=number, order=order)
-        ]
-        return {"with": rivals[self.other].rollout_id, "votes": votes, "replies": replies}
+_BothOrders: TypeAlias = tuple[Vote[Preference], Vote[Preference]]
+"""Forward and backward; both name the better output as it is called in the forward order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,58 +365,73 @@ class PairwiseRewarder:
         """Score every attempt. Raises ``RewardError`` without a model, and for fewer than two attempts."""
         if len(context.outputs) < 2:
             raise RewardError(f"{len(context.outputs)} attempt(s); comparing needs at least two")
-        instructions = PAIR_FORM.system(self.options.rubric_text)
-        voter = Voter(self.options, instructions, PAIR_FORM, read_preference, context)
+        voter = Voter(self.options, PAIR_FORM.system(self.options.rubric_text), PAIR_FORM, read_preference, context)
         firsts = distinct(context.outputs)
         rivals = tuple(firsts.values())
         chosen = chosen_pairs(len(rivals), self.options.max_pairs)
-        pairs = await all_of(self._pair(one, other, rivals, voter) for one, other in chosen)
-        places = {output: index for index, output in enumerate(firsts)}
-        shares = [self._share(index, pairs) for index in range(len(rivals))]
-        ranked = [shares[places[attempt.output]] for attempt in context.outputs]
-        known = [share for share in ranked if share is not None]
-        values = iter(relative_values(known, self.variant) if known else ())
+        votes = await all_of(self._votes(rivals[one], rivals[other], voter) for one, other in chosen)
+        pairs = [*zip(chosen, votes, strict=True)]
+        # Of each output and each of its pairs: twice the votes that it won, a tie as one half, and the votes with both answers.
+        results: list[list[tuple[int, int]]] = [[] for _ in rivals]
+        for (one, other), both_orders in pairs:
+            if answers := [(ahead.read.value, back.read.value) for ahead, back in both_orders if ahead.read and back.read]:
+                won = sum(_HALVES[ahead] if ahead == back else 1 for ahead, back in answers)
+                results[one].append((won, len(answers)))
+                results[other].append((2 * len(answers) - won, len(answers)))
+        shares = [_share(own) if pairs else 0.5 for own in results]
+        index_of = {output: index for index, output in enumerate(firsts)}
+        ranked = [shares[index_of[attempt.output]] for attempt in context.outputs]
+        usable = [share for share in ranked if share is not None]
+        values = iter(relative_values(usable, self.variant) if usable else ())
         verdicts: list[Verdict] = []
         for attempt, share in zip(context.outputs, ranked, strict=True):
-            index = places[attempt.output]
-            own = [pair for pair in pairs if index in (pair.one, pair.other)]
+            index = index_of[attempt.output]
             if share is None:
-                lost = [vote.reason for pair in own for both in pair.votes for vote in both if vote.read is None]
+                own = [vote for pair, orders in pairs if index in pair for both in orders for vote in both]
+                lost = [vote.reason for vote in own if vote.read is None]
                 reason = f"no comparison can be used; {len(lost)} answers are missing, the last: {lost[-1]}"
                 verdicts.append(Abstained(self.rewarder_id, reason))
                 continue
             repeated = attempt is not rivals[index]
             # Each comparison once: with the attempt that comes first.
-            rows = [] if repeated else [pair.row(rivals) for pair in own if pair.one == index]
+            rows = [_row(rivals[pair[1]], orders) for pair, orders in pairs if pair[0] == index and not repeated]
             details = {"by": "comparison", "strength": share, "comparisons": rows}
             details |= {"same_as": rivals[index].rollout_id} if repeated else {}
             evidence = "all outputs are the same"
             if pairs:
-                margins = [won - times for won, times in (pair.halves_of(index) for pair in own) if times]
+                margins = [won - times for won, times in results[index]]
                 wins, ties, made = sum(margin > 0 for margin in margins), margins.count(0), len(margins)
                 counts = f"{wins} won, {ties} tied, {made - wins - ties} lost of {made} comparisons in both orders"
                 evidence = f"{counts}: share {share:.3g} ({self.variant})"
             verdicts.append(RewardScore(self.rewarder_id, next(values), evidence, frozen(details)))
         return verdicts
 
-    def _share(self, index: int, pairs: Sequence[_Pair]) -> float | None:
-        if not pairs:
-            return 0.5  # all outputs are equal
-        halves = [pair.halves_of(index) for pair in pairs if index in (pair.one, pair.other)]
-        made = sum(times for _, times in halves)
-        return sum(won for won, _ in halves) / (2 * made) if made else None
-
-    async def _pair(self, one: int, other: int, rivals: Sequence[Attempt], voter: Voter[Preference]) -> _Pair:
-        async def in_both_orders(turn: int) -> tuple[Vote[Preference], Vote[Preference]]:
-            orders = ((rivals[one], rivals[other]), (rivals[other], rivals[one]))
+    async def _votes(self, one: Attempt, other: Attempt, voter: Voter[Preference]) -> list[_BothOrders]:
+        async def in_both_orders(turn: int) -> _BothOrders:
             forward, backward = await all_of(
-                voter.vote({"first": first.output, "second": second.output}, rivals[one].index, turn + swapped)
-                for swapped, (first, second) in enumerate(orders)
+                voter.vote({"first": first.output, "second": second.output}, one.index, turn + swapped)
+                for swapped, (first, second) in enumerate(((one, other), (other, one)))
             )
             if backward.read is not None:  # about the swapped pair
                 backward = replace(backward, read=backward.read._replace(value=_SWAPPED[backward.read.value]))
             return forward, backward
 
-        turn = rivals[other].index * _TURNS
-        votes = await all_of(in_both_orders(at) for at in range(turn, turn + 2 * self.options.votes, 2))
-        return _Pair(one, other, tuple(votes))
+        turn = other.index * _TURNS
+        return await all_of(in_both_orders(at) for at in range(turn, turn + 2 * self.options.votes, 2))
+
+
+def _share(results: Sequence[tuple[int, int]]) -> float | None:
+    return sum(won for won, _ in results) / (2 * sum(times for _, times in results)) if results else None
+
+
+def _row(rival: Attempt, votes: Sequence[_BothOrders]) -> dict[str, Any]:
+    """Return a comparison as a row of the record. In either order ``first`` is the attempt of the lower index."""
+    named = [[*zip(_ORDERS, both, strict=True)] for both in votes]
+    replies = [
+        row
+        for number, both in enumerate(named)
+        for order, vote in both
+        for row in reply_rows(vote.replies, vote=number, order=order)
+    ]
+    values = [{order: vote.read and vote.read.value for order, vote in both} for both in named]
+    return {"with": rival.rollout_id, "votes": values, "replies": replies}

@@ -109,7 +109,7 @@ class Point:
 
 
 Points = Annotated[
-    tuple[Annotated[Point, BeforeValidator(lambda given: {"text": given} if isinstance(given, str) else given)], ...],
+    tuple[Annotated[Point, BeforeValidator(lambda value: {"text": value} if isinstance(value, str) else value)], ...],
     Field(min_length=1, max_length=50),
     accepts("a list of 1 to 50 points, each a text, or text and a weight above 0"),
 ]
@@ -156,9 +156,8 @@ class JudgeOptions(Options):
             "source": self.preset != "grounded" and self.source != "source" and "it together with preset: grounded",
             "model": bool(self.models and self.model) and "one of model and models",
         }
-        given = {name: "nothing" if (value := getattr(self, name)) is None else f"{value!r:.200}" for name in faults}
-        problems = [Problem(name, given[name], accepted) for name, accepted in faults.items() if accepted]
-        if problems:
+        values = {name: "nothing" if (value := getattr(self, name)) is None else f"{value!r:.200}" for name in faults}
+        if problems := [Problem(name, values[name], accepted) for name, accepted in faults.items() if accepted]:
             raise PipelineError(problems)
 
     @property
@@ -220,12 +219,10 @@ async def corrected(
     if max_attempts < 1:
         raise ValueError(f"max_attempts must be at least 1, got {max_attempts}")
     refused: list[tuple[str, str]] = []
-    while True:
+    while len(refused) < max_attempts:
         text = await fix(tuple(refused))
         try:
             return parse(text)
         except ValueError as error:
-            reason = str(error)
-        refused.append((text, reason))
-        if len(refused) == max_attempts:
-            raise RepairExhausted(f"no valid {name} after {pluralize(max_attempts, 'attempt')}: {reason}", refused)
+            refused.append((text, str(error)))
+    raise RepairExhausted(f"no valid {name} after {pluralize(max_attempts, 'attempt')}: {refused[-1][1]}", refused)

@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar, get_args
 
 from tfgrpo.stores.errors import PowlError
 
@@ -83,9 +83,9 @@ def covering_pairs(after: Sequence[int]) -> frozenset[tuple[int, int]]:
     # An element before another one has more successors.
     order = sorted(range(len(after)), key=lambda position: -after[position].bit_count())
     pairs = []
-    for place, position in enumerate(order, 1):
+    for following, position in enumerate(order, 1):
         remaining = after[position]
-        for later in order[place:] if remaining else ():
+        for later in order[following:] if remaining else ():
             if remaining >> later & 1:
                 pairs.append((position, later))
                 remaining &= ~(after[later] | 1 << later)
@@ -97,7 +97,7 @@ def covering_pairs(after: Sequence[int]) -> frozenset[tuple[int, int]]:
 OperatorKind: TypeAlias = Literal["SEQUENCE", "XOR", "PARALLEL", "LOOP", "PARTIAL_ORDER"]
 OPERATORS: Final[tuple[OperatorKind, ...]] = get_args(OperatorKind)
 
-MAX_DEPTH: Final = 200
+MAX_DEPTH: Final = 100
 """Nested operators of the deepest model."""
 MAX_NODES: Final = 2_000
 """Activities, silent steps and operators of the largest model."""
@@ -116,7 +116,8 @@ class _Leaf:
     size: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        _check_text(self.id, "an id")
+        if self.id is not None:
+            _check_text(self.id, "an id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +127,8 @@ class Activity(_Leaf):
     label: str
 
     def __post_init__(self) -> None:
-        _check_text(self.label, "a label", optional=False)
-        _check_text(self.id, "an id")
+        _check_text(self.label, "a label")
+        _Leaf.__post_init__(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class Silent(_Leaf):
     """An invisible step, which is in no trace. ``XOR(a, SILENT())`` makes ``a`` optional."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Operator:
     """A kind and its children in order. Equal when kind, children and order are; ids do not count.
 
@@ -147,17 +148,18 @@ class Operator:
     kind: OperatorKind
     children: tuple[Model, ...] = field(repr=False)
     order: frozenset[tuple[int, int]] = frozenset()
-    id: str | None = field(default=None, kw_only=True)
-    depth: int = field(init=False, repr=False)
+    id: str | None = field(default=None, compare=False, kw_only=True)
+    depth: int = field(init=False, compare=False, repr=False)
     """Nested operators, including this one."""
-    size: int = field(init=False)
+    size: int = field(init=False, compare=False)
     """Nodes of this tree."""
 
     def __post_init__(self) -> None:
         kind, children, order = self.kind, tuple(self.children), self.order
         for child in children:
             check_model(child)
-        _check_text(self.id, "an id")
+        if self.id is not None:
+            _check_text(self.id, "an id")
         if kind not in OPERATORS:
             raise PowlError(f"{kind!r} is no operator; there are {', '.join(OPERATORS)}")
         if not children:
@@ -175,19 +177,12 @@ class Operator:
         for name, value in (("children", children), ("order", reduced), ("depth", depth), ("size", size)):
             object.__setattr__(self, name, value)
 
-    def __eq__(self, other: object) -> bool:
-        return _flat(self) == _flat(other) if isinstance(other, Operator) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(_flat(self))
-
-    def __reduce__(self) -> tuple[Callable[..., Model], tuple[Sequence[_Flat]]]:
-        return _rebuilt, (_flat(self, ids=True),)
+    def __deepcopy__(self, _: object) -> Self:
+        # A copy of the deepest model would not fit on the stack, and there is nothing to change in it.
+        return self
 
 
 Model: TypeAlias = Activity | Silent | Operator
-# A leaf, or an operator with the number of its children in their place
-_Flat: TypeAlias = Activity | Silent | tuple[OperatorKind, int, frozenset[tuple[int, int]], str | None]
 
 
 class Site(NamedTuple):
@@ -239,41 +234,17 @@ def labels_of(model: Model) -> tuple[str, ...]:
     return tuple(node.label for node in walk(model) if isinstance(node, Activity))
 
 
-def check_model(given: object) -> None:
+def check_model(value: object) -> None:
     """Raise ``PowlError`` unless it is a model: unparsed text would count as a silent step."""
-    if not isinstance(given, Activity | Silent | Operator):
-        raise PowlError(f"expected a process model, received {type(given).__name__}")
+    if not isinstance(value, Activity | Silent | Operator):
+        raise PowlError(f"expected a process model, received {type(value).__name__}")
 
 
-def _flat(model: Model, *, ids: bool = False) -> tuple[_Flat, ...]:
-    """Return the nodes in the order of ``walk``, for comparing and pickling: both would recurse otherwise."""
-    return tuple(
-        (node.kind, len(node.children), node.order, node.id if ids else None) if isinstance(node, Operator) else node
-        for node in walk(model)
-    )
-
-
-def _rebuilt(flat: Sequence[_Flat]) -> Model:
-    done: list[Model] = []
-    for node in reversed(flat):
-        if isinstance(node, tuple):
-            kind, count, order, identity = node
-            done.append(Operator(kind, tuple(done.pop() for _ in range(count)), order, id=identity))
-        else:
-            done.append(node)
-    return done[0]
-
-
-def _check_text(given: object, what: str, *, optional: bool = True) -> None:
-    if given is None and optional:
-        return
-    if not isinstance(given, str) or not given.strip():
+def _check_text(text: object, what: str) -> None:
+    if not isinstance(text, str) or not text.strip():
         raise PowlError(f"{what} is text that is not blank")
-    if _SURROGATE.search(given):
+    if _SURROGATE.search(text):
         raise PowlError(f"{what} holds half a surrogate pair, which is no text")
-
-
-ARROW: Final = " → "
 
 
 class _Form(NamedTuple):
@@ -298,7 +269,7 @@ def label_fingerprint(model: Model) -> str:
     Operators are ignored: ``SEQUENCE(a, b)`` and ``XOR(b, a)`` have the same fingerprint.
     """
     # As Java compares strings, so that keys of earlier systems stay the same.
-    return ARROW.join(sorted(labels_of(model), key=lambda label: label.encode("utf-16-be")))
+    return " → ".join(sorted(labels_of(model), key=lambda label: label.encode("utf-16-be")))
 
 
 def _form(node: Model, parts: Sequence[_Form]) -> _Form:
@@ -323,7 +294,7 @@ def _flattened(kind: str, parts: Iterable[_Form]) -> _Form:
 
 
 def _ordered(node: Operator, parts: Sequence[_Form]) -> _Form:
-    """Silent parts are removed, and the parts that they separated stay ordered."""
+    # Silent parts are removed, and the parts that they separated stay ordered.
     visible = [child for child, part in enumerate(parts) if part.kind != "SILENT"]
     mask = sum(1 << child for child in visible)
     after = [later & mask if mask >> child & 1 else 0 for child, later in enumerate(successors(len(parts), node.order))]
@@ -332,31 +303,14 @@ def _ordered(node: Operator, parts: Sequence[_Form]) -> _Form:
     chain = sorted(visible, key=lambda child: -after[child].bit_count())
     if [after[child].bit_count() for child in chain] == [*reversed(range(len(visible)))]:
         return _flattened("SEQUENCE", (parts[child] for child in chain))
-    return _Form("PARTIAL_ORDER", _digest("PARTIAL_ORDER", *_colours(parts, visible, after)))
 
+    def keys(children: int) -> list[str]:
+        return sorted(parts[child].key for child in bits(children))
 
-def _colours(parts: Sequence[_Form], visible: Sequence[int], after: Sequence[int]) -> list[str]:
-    """Colour each part by its own key and its neighbours', as long as that distinguishes more parts.
-
-    This is colour refinement (Weisfeiler and Leman 1968): independent of the order of the children, and able to
-    distinguish all orders whose parts have different labels.
-    """
-    neighbours: dict[int, tuple[list[int], list[int]]] = {child: ([], []) for child in visible}
-    for one, other in covering_pairs(after):
-        neighbours[one][0].append(other)
-        neighbours[other][1].append(one)
     before = predecessors(after)
-    colours = {
-        child: _digest(parts[child].key, str(after[child].bit_count()), str(before[child].bit_count())) for child in visible
-    }
-    distinct = 0
-    while distinct < len(set(colours.values())):
-        distinct, known = len(set(colours.values())), colours
-        colours = {
-            child: _digest(known[child], *sorted(known[at] for at in later), "before", *sorted(known[at] for at in earlier))
-            for child, (later, earlier) in neighbours.items()
-        }
-    return sorted(colours.values())
+    # Each part with all before and after it: that tells all orders apart whose parts have different labels.
+    around = (_digest(parts[child].key, *keys(before[child]), "before", *keys(after[child])) for child in visible)
+    return _Form("PARTIAL_ORDER", _digest("PARTIAL_ORDER", *sorted(around)))
 
 
 def _digest(*parts: str) -> str:

@@ -62,7 +62,7 @@ def test_limits_of_depth_and_size_hold_for_values_as_well():
     value = A
     for _ in range(MAX_DEPTH + 1):
         value = {"type": "XOR", "children": [value]}
-    with pytest.raises(PowlError, match="more than 200 levels"):
+    with pytest.raises(PowlError, match="more than 100 levels"):
         parse_json(value)
     assert parse_json(value["children"][0]).depth == MAX_DEPTH
     with pytest.raises(PowlError, match="more than 2,000 nodes"):

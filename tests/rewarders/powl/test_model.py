@@ -66,7 +66,7 @@ def test_a_tree_that_breaks_a_rule_cannot_be_made():
         (("PARTIAL_ORDER", (A, B, C), frozenset({(0, 1), (1, 2), (2, 1)})), "circle: 1 -> 2 -> 1"),
         (("PARTIAL_ORDER", (A,) * 20, RING), r"circle: (\d+ -> ){8}…"),
         (("SEQUENCE", (A,) * MAX_NODES), "more than 2,000 nodes"),
-        (("SEQUENCE", (deepest(),)), "more than 200 levels"),
+        (("SEQUENCE", (deepest(),)), "more than 100 levels"),
     ):
         with pytest.raises(PowlError, match=reason) as caught:
             Activity(*what) if len(what) == 1 else Operator(*what)

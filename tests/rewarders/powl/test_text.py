@@ -70,7 +70,7 @@ def test_what_is_no_text_or_too_large_is_the_same_error():
         (b"XOR(a, b)", "expected a text, received bytes"),
         ({"type": "XOR"}, "expected a text, received dict"),
         ("x" * (MAX_DOCUMENT_CHARS + 1), "1,000,001 characters"),
-        ("XOR(" * (MAX_DEPTH + 1) + "a" + ")" * (MAX_DEPTH + 1), "more than 200 levels"),
+        ("XOR(" * (MAX_DEPTH + 1) + "a" + ")" * (MAX_DEPTH + 1), "more than 100 levels"),
     ):
         with pytest.raises(PowlError, match=reason):
             parse_text(value)
