@@ -252,7 +252,6 @@ class Scorer:
     """
 
     rewarder_id: str
-    """Name of its scores in records."""
     call: Callable[[Any], Any]
     scope: Scope = "item"
     place: ScoringPlace = "inline"

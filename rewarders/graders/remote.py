@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 from urllib.parse import urlsplit
 
@@ -84,16 +84,16 @@ class RemoteGrader(Options):
         reached, refuses, or sends no results.
         """
         samples = [_sample(item) for item in inputs]
-        bodies = [sample for sample in samples if isinstance(sample, bytes)]
-        if not bodies:
+        sent = {item: sample for item, sample in enumerate(samples) if isinstance(sample, bytes)}
+        if not sent:
             return tuple(sample for sample in samples if not isinstance(sample, bytes))
-        sent = [item for item, sample in zip(inputs, samples, strict=True) if isinstance(sample, bytes)]
         # Joined by hand: each sample is encoded once, and one that cannot be costs only itself.
-        body, address = b'{"samples": [' + b", ".join(bodies) + b"]}", re.split("[?#]", self.url)[0]  # the rest may be secret
+        body = b'{"samples": [' + b", ".join(sent.values()) + b"]}"
+        address = re.split("[?#]", self.url)[0]  # the rest may be secret
         try:
             async with asyncio.timeout(self.timeout_s):
-                status, content = await self._with_retries(body, _FIXED_BYTES + len(bodies) * _BYTES_PER_ITEM)
-            verdicts = iter(matched("remote", sent, _results(status, content), strict=True))
+                status, content = await self._with_retries(body, _FIXED_BYTES + len(sent) * _BYTES_PER_ITEM)
+            verdicts = iter(matched("remote", [inputs[item] for item in sent], _results(status, content), strict=True))
         except TimeoutError:
             raise RewarderTimeout(f"{address}: no whole answer within {self.timeout_s:g} s") from None
         except GraderUnavailable as error:
@@ -129,7 +129,7 @@ class RemoteGrader(Options):
 
 
 async def _content(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
-    """Read the raw bytes. A compressed response is refused: a small one may expand without bound."""
+    # A compressed response is refused: a small one may expand without bound.
     coding = response.headers.get("content-encoding", "").strip().lower()
     if coding not in {"", "identity"}:
         raise GraderUnavailable(f"its answer is in the encoding {coding[:40]!r}, which was not asked for")
@@ -142,7 +142,6 @@ async def _content(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
 
 
 def _sample(item: GraderInput) -> bytes | Verdict:
-    """Return the item as JSON, or the verdict on it when it has none: the record is a user's, and may contain NaN."""
     fields = {
         "sample_id": item.sample_id,
         **{name: field_of(item, name) for name in ("prompt", "system_prompt", "answer", "metadata")},
@@ -152,16 +151,12 @@ def _sample(item: GraderInput) -> bytes | Verdict:
         "completion_tokens": item.completion_tokens,
         "completion_index": item.completion_index,
     }
+    # The record is a user's, and may contain NaN.
     try:
-        return json.dumps(fields, allow_nan=False, default=_as_dict).encode()
+        # A record may hold mappings that are no dictionaries; of anything else ``dict`` raises.
+        return json.dumps(fields, allow_nan=False, default=dict).encode()
     except (TypeError, ValueError, RecursionError) as error:
         return Abstained("remote", described(ValueError(f"its record cannot be sent as JSON: {error}")), broke=True)
-
-
-def _as_dict(value: object) -> dict[Any, Any]:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"a {type(value).__name__} is no JSON value")
 
 
 def _results(status: int, content: bytes) -> list[Any]:

@@ -1,14 +1,10 @@
 """One posterior of what each lesson is worth, from differences between the random halves of groups.
 
 A *row* is the difference of two mean rewards at one item: ``one`` side carried some lessons that the ``other`` did not, and
-the other way round. The mean of a row is the sum of the effects of the first minus the sum of the effects of the second:
-
-``difference = sum(effect[one]) - sum(effect[other]) + noise``, with ``effect = word * support + own``
-
+the other way round: ``difference = sum(effect[one]) - sum(effect[other]) + noise``, with ``effect = word * support + own``.
 ``support`` is what reflections say of a lesson, ``word`` is what their saying so is worth with this model and these tasks,
-and ``own`` is what is special about the lesson. Word and own effects have normal priors, so this is one ridge regression
-(Hoerl & Kennard 1970), or Bayesian linear regression with a shared slope (Lindley & Smith 1972): with a model whose
-reflections are noise the rows say so, and the word goes to zero.
+and ``own`` is what is special about the lesson. Both have normal priors, so this is one ridge regression (Hoerl & Kennard
+1970), or Bayesian linear regression with a shared slope (Lindley & Smith 1972).
 
 Rewards are shares of their declared range, from 0 to 1. Effects are in *points*, hundredths of it.
 
@@ -158,8 +154,7 @@ def evidence(membership: FloatArray, differences: FloatArray, weights: FloatArra
     """Return the evidence of rows, in any order.
 
     ``membership`` has the shape ``(rows, lessons)``: 1 where only the first side carried the lesson, -1 where only the
-    second did, else 0. ``differences`` are shares of the range, first side minus second. ``weights`` are of ``row_weight``,
-    times ``Rules.row_memory`` to the power of the nights since.
+    second did, else 0. ``differences`` are shares of the range, first side minus second. ``weights`` are of ``row_weight``.
     """
     weighted = membership.T * weights
     return Evidence(np.asarray(weighted @ membership, dtype=np.float64), np.asarray(weighted @ differences))
@@ -205,11 +200,8 @@ def differences_of(rows: Iterable[tuple[Hashable, Sequence[float], Sequence[floa
 
 
 def attempt_variance(every: Iterable[Differences], rules: Rules = RULES) -> float:
-    """Return the variance of one attempt: what the differences of rows with equal lessons scatter by, pooled.
-
-    Attempts at one item with one prompt would say too little: where an endpoint caches, or the temperature is 0, they are all
-    alike, and have other luck with another prompt.
-    """
+    """Return the variance of one attempt: what the differences of rows with equal lessons scatter by, pooled."""
+    # Attempts at one item with one prompt would say too little: where an endpoint caches, they are all alike.
     squares, freedom = _PRIOR_FREEDOM * rules.first_variance, _PRIOR_FREEDOM
     for alike in every:
         squares += alike.squares
@@ -267,8 +259,7 @@ def on_trial(effects: Posterior, net: FloatArray, subjects: Sequence[int], rules
     """Return the positions of the lessons on trial, the best first.
 
     These are the best lessons with support or a mean above zero, up to the slots, and beyond them each one that is surely
-    worth more than nothing: where many lessons help, many are on trial. Lessons of equal ``subjects`` are opposites, of
-    which the better is on trial. Would be in force: those of them with a mean above zero.
+    worth more than nothing. Lessons of equal ``subjects`` are opposites, of which the better is on trial.
     """
     deviations = np.sqrt(np.diag(effects.covariance))
     better: dict[int, int] = {}
@@ -364,13 +355,11 @@ def gains_in_force(
 
     ``variance`` is that of one attempt at an item, as a share of the squared range. None: no gain of at most 100 points.
 
-    Approximation: the lessons are on trial from the start, alone, of equal effect and support, and all of them are swept.
-    Both statistics of ``comes_into_force`` are then sums of normal noise and a multiple of the gain, so each of 4,000 tasks
-    has a smallest gain with which it has entered by a night, and the answer is a quantile of these. A sweep of weight w
-    informs the total by w. Rows of random halves inform it only through the single lessons, since each is one half minus
-    the other: by w over their number. Omitted: lost attempts, gains that differ by item, the choice of the lessons by the
-    same rows, and that few divisions leave the lessons entangled. Within a tenth of simulations with the posterior itself
-    (``tests``): what decides is the condition on held-out items, which these do not touch.
+    Approximation, within a tenth of simulations with the posterior itself (``tests``): the lessons are on trial from the
+    start, alone, of equal effect and support, and all of them are swept. Both statistics of ``comes_into_force`` are then
+    sums of normal noise and a multiple of the gain, so each of 4,000 tasks has a smallest gain with which it has entered by
+    a night, and the answer is a quantile of these. A sweep of weight w informs the total by w, and rows of random halves,
+    through the single lessons alone, by w over their number.
 
     >>> night = PlannedNight(groups=200, halves=(2, 2), swept=43, attempts=2)
     >>> [round(gain) for gain in gains_in_force(night, 0.12, (1, 5, 10))]

@@ -9,7 +9,7 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,8 @@ class Interval:
     confidence: float
 
 
-@dataclass(frozen=True, slots=True)
-class MeanEstimate:
-    """A mean with its standard error; ``se`` is None for a single value or cluster."""
+class MeanEstimate(NamedTuple):
+    """A mean with its standard error ``s / sqrt(n)``; None for the error of a single value or cluster."""
 
     mean: float
     se: float | None
@@ -42,7 +41,7 @@ class MeanEstimate:
 
 
 def mean_and_error(values: Sequence[float], clusters: Sequence[Hashable] | None = None) -> MeanEstimate:
-    """Return the mean and its standard error ``s / sqrt(n)``, with the sample standard deviation.
+    """Return the mean and its standard error.
 
     ``clusters`` names the cluster of each value where values of one cluster (attempts at one item) correlate; then it is
     ``sqrt(C / (C - 1) * sum over clusters of (sum of residuals)^2) / n`` with C clusters: the cluster-robust error of
@@ -155,12 +154,10 @@ class Capital:
     the mean over the gamblers, an e-value: 1 is no evidence, 20 is evidence at 5 %. It is never started anew.
 
     Assumption: each library depends on the past only, and was not learned from the pairs it is measured with. Under "on
-    these items no library is better than no lessons on average", one sweep of n items, drawn at random without replacement
-    from all N, multiplies a gambler's capital by e_n / C(N, n) on average, with e_n the elementary symmetric polynomial of
-    the factors ``1 + stake * mu_i``. By Maclaurin's inequality that is at most their mean to the power n, hence at most 1. So
-    the expected capital never exceeds 1, and by Ville's inequality it ever reaches 1/alpha with probability at most alpha,
-    however unequal the items. What is proven is about the libraries of all nights and these items, not the last library
-    alone or other items.
+    these items no library is better than no lessons on average", a sweep of n of all N items multiplies a gambler's capital
+    by e_n / C(N, n) on average, with e_n the elementary symmetric polynomial of the factors ``1 + stake * mu_i``. By
+    Maclaurin's inequality that is at most 1, so by Ville's the expected capital ever reaches 1/alpha with probability at
+    most alpha, however unequal the items. What is proven is about the libraries of all nights and these items.
     """
 
     logs: tuple[float, ...] = (0.0,) * _GAMBLERS

@@ -1,8 +1,7 @@
 """Graders of the form of a completion: its length, JSON, LaTeX and reasoning block, and the schema that it has.
 
-The content is not graded. Text of language models is untrusted: no external entity of XML is loaded, no tree is built, and
-expat limits the expansion of entities (since release 2.4.1; with an older one, a text that declares entities counts as no XML).
-Nothing is fetched: a JSON schema that refers to another address is refused.
+The content is not graded. Text of language models is untrusted: no external entity of XML is loaded, and expat limits the
+expansion of entities (since release 2.4.1; with an older one, a text that declares entities counts as no XML).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Final
-from xml.etree.ElementTree import ParseError, XMLParser
+from xml.etree.ElementTree import ParseError, fromstring
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -227,26 +226,11 @@ class XmlSchema(SchemaGrader):
         return share * (0.5 if not isinstance(wanted, str) else 1.0 if root == wanted else 0.8)
 
 
-class _Root:
-    """Parser target that keeps the first tag. Without a ``data`` method the parser builds no text."""
-
-    def __init__(self) -> None:
-        self.tag: str | None = None
-
-    def start(self, tag: str, _attributes: dict[str, str]) -> None:
-        if self.tag is None:
-            self.tag = tag
-
-
 def _root_tag(text: str) -> str | None:
     text = text.strip()
     if not text or text[0] not in "<\ufeff" or (not ENTITIES_ARE_LIMITED and "<!ENTITY" in text):
         return None
-    root = _Root()
-    parser = XMLParser(target=root)  # noqa: S314  see the first lines of this file
     try:
-        parser.feed(text)
-        parser.close()
+        return fromstring(text).tag  # noqa: S314  see the first lines of this file
     except (ParseError, ValueError):
         return None
-    return root.tag

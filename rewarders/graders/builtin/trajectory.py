@@ -24,7 +24,6 @@ MatchMode: TypeAlias = Literal["exact", "any_order", "subset"]
 _ARGUMENTS: Final = ("arguments", "args", "input", "parameters", "kwargs", "params", "tool_input", "action_input")
 # What the interfaces of models refuse in the name of a tool: ``math.hypot`` is called as ``math_hypot``
 _UNSENT: Final = re.compile(r"[^A-Za-z0-9_-]")
-_ACCEPTED: Final = "a list of objects with name and arguments"
 
 
 class _Call(NamedTuple):
@@ -74,7 +73,9 @@ class ToolCalls(Options, ItemScorer):
         return [_calls(each, are_wanted=True) for each in ([answers] if whole else answers)]
 
     def _compared(self, wanted: Sequence[_Call], made: Sequence[_Call]) -> RewardScore:
-        if all(map(_can_be_sent, (wanted, made))):
+        names = [{each.name for each in calls} for calls in (wanted, made)]
+        # Unless names of one side would then be the same.
+        if all(len({_UNSENT.sub("_", each) for each in own}) == len(own) for own in names):
             wanted, made = ([each._replace(name=_UNSENT.sub("_", each.name)) for each in calls] for calls in (wanted, made))
         pairs: dict[int, int] = {}
         if self.mode == "exact":
@@ -83,57 +84,48 @@ class ToolCalls(Options, ItemScorer):
             left = list(range(len(made)))
             # What names its arguments is paired first, so that nothing else takes its call.
             for at in sorted(range(len(wanted)), key=lambda at: wanted[at].arguments is None):
-                found = next((other for other in left if wanted[at].fits(made[other])), None)
-                if found is not None:
-                    left.remove(found)
-                    pairs[at] = found
+                match = next((other for other in left if wanted[at].fits(made[other])), None)
+                if match is not None:
+                    left.remove(match)
+                    pairs[at] = match
         whole = len(wanted) if self.mode == "subset" else max(len(wanted), len(made))
         share = len(pairs) / whole if whole else 1.0
         missing = [str(each) for at, each in enumerate(wanted) if at not in pairs]
         others = [str(each) for at, each in enumerate(made) if at not in pairs.values() and self.mode != "subset"]
         lists = (("; missing: ", missing), ("; not in the reference: ", others))
-        faults = "".join(what + ", ".join(found) for what, found in lists if found)
+        faults = "".join(what + ", ".join(calls) for what, calls in lists if calls)
         score = float(share == 1.0) if self.all else share
         return RewardScore("", score, f"{len(pairs)} of {len(wanted)} calls of the reference{faults[:1_000]}")
 
 
-def _can_be_sent(calls: Sequence[_Call]) -> bool:
-    """Return whether the names of some calls still differ as the interfaces of models have them."""
-    names = {each.name for each in calls}
-    return len({_UNSENT.sub("_", each) for each in names}) == len(names)
-
-
-def _calls(given: Any, *, are_wanted: bool = False) -> list[_Call]:
-    """Return calls in the common spellings: arguments, as text or object, within ``function`` or next to the name.
-
-    Raise ``RewardError`` for others, and for calls of a reference with an object that may be their arguments.
-    """
-    read = json_of(given) if isinstance(given, str) else given
+def _calls(value: Any, *, are_wanted: bool = False) -> list[_Call]:
+    """Return calls in the common spellings: arguments, as text or object, within ``function`` or next to the name."""
+    read = json_of(value) if isinstance(value, str) else value
     calls = [read] if isinstance(read, dict) else read
     if not isinstance(calls, list | tuple):
-        raise RewardError(f"{given!r:.100} is not {_ACCEPTED}")
-    found = []
+        raise RewardError(f"{value!r:.100} is not a list of objects with name and arguments")
+    named = []
     for each in calls:
         outer = mapping_of(each)
-        known = {**outer, "function": None, **mapping_of(outer.get("function"))}
-        name, arguments = known.get("name"), next((known[key] for key in _ARGUMENTS if key in known), None)
+        fields = {**outer, "function": None, **mapping_of(outer.get("function"))}
+        name, arguments = fields.get("name"), next((fields[key] for key in _ARGUMENTS if key in fields), None)
         if not isinstance(name, str):
             raise RewardError(f"{each!r:.100} is no object with name and arguments")
-        if are_wanted and arguments is None and any(isinstance(other, dict) for other in known.values()):
+        # In a call of a reference without arguments, another object may be these.
+        if are_wanted and arguments is None and any(isinstance(other, dict) for other in fields.values()):
             raise RewardError(f"{each!r:.100} has its arguments under no known name: {', '.join(_ARGUMENTS)}")
         if isinstance(arguments, str):
             read = json_of(arguments or "{}")
             arguments = arguments if read is None else read
-        found.append(_Call(name, None if arguments is None else canonical_json(_plain(arguments))))
-    return found
+        named.append(_Call(name, None if arguments is None else canonical_json(_with_whole_numbers(arguments))))
+    return named
 
 
-def _plain(value: Any) -> Any:
-    """Return JSON in which 2.0 is written 2."""
+def _with_whole_numbers(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [*map(_with_whole_numbers, value)]
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _with_whole_numbers(each) for key, each in value.items()}
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -156,11 +148,11 @@ class _Linear(Options, ItemScorer):
         return value
 
     def score_one(self, item: GraderInput) -> RewardScore:
-        known: Any = {"completion_tokens": item.completion_tokens, **item.attempt}.get(self.figure)
-        if not is_cost(known):
+        value: Any = {"completion_tokens": item.completion_tokens, **item.attempt}.get(self.figure)
+        if not is_cost(value):
             raise RewardError(f"the {self.figure} of the attempt is not known")
-        share = (self.worst - known) / (self.worst - self.best)
-        evidence = f"{known:.6g} {self.unit}, between {self.best:g} (1.0) and {self.worst:g} (0.0)"
+        share = (self.worst - value) / (self.worst - self.best)
+        evidence = f"{value:.6g} {self.unit}, between {self.best:g} (1.0) and {self.worst:g} (0.0)"
         return RewardScore("", min(1.0, max(0.0, share)), evidence)
 
 
