@@ -49,7 +49,7 @@ class _Test(NamedTuple):
     shown: str
     code: str | None = None
     """Run behind the solution; None: the solution is a program that reads and prints."""
-    given: str = ""
+    stdin: str = ""
     expected: str = ""
 
 
@@ -91,12 +91,12 @@ class CodeTests(Options, ItemScorer):
 
     def wanted(self, item: GraderInput) -> Sequence[_Test]:
         """Return the tests of a record. Raise ``RewardError`` without any."""
-        given = next((found for name in _COLUMNS if (found := column(item, name))), "")
-        tests = _from_cases(given)
+        written = next((value for name in _COLUMNS if (value := column(item, name))), "")
+        tests = _from_cases(written)
         if not tests and column(item, "cases") is None:
             imports, setup = column(item, "test_imports") or [], column(item, "test_setup_code") or ""
             before = "\n".join([*([imports] if isinstance(imports, str) else imports), setup])
-            tests = list(_from_code(given, before, column(item, "entry_point")))
+            tests = list(_from_code(written, before, column(item, "entry_point")))
         if not tests:
             raise RewardError(_NO_TESTS)
         return tests
@@ -108,17 +108,17 @@ class CodeTests(Options, ItemScorer):
             folder, key, limit = Path(name), secrets.token_hex(8), self.timeout_s
             job = {"code": code, "test": test.code, "cpu_s": limit, "memory": self.memory_mb << 20, "key": key}
             (folder / "job").write_bytes(marshal.dumps(job))
-            (folder / "input").write_text(test.given, encoding="utf-8", errors="replace")
+            (folder / "input").write_text(test.stdin, encoding="utf-8", errors="replace")
             work = folder / "work"
             work.mkdir()
             environment = {"HOME": str(work), "TMPDIR": str(work), "PATH": os.defpath, "PYTHONUTF8": "1", "PYTHONHASHSEED": "0"}
             # Threads of numerical libraries would count as processes.
             environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-            with (folder / "input").open("rb") as given, (folder / "output").open("wb") as output:
+            with (folder / "input").open("rb") as stdin, (folder / "output").open("wb") as output:
                 try:
                     exit_code = subprocess.run(  # noqa: S603 - our own module, by the interpreter that runs us
                         [sys.executable, "-sBP", code_process.__file__, str(folder)],
-                        stdin=given,
+                        stdin=stdin,
                         stdout=output,
                         stderr=subprocess.DEVNULL,
                         cwd=work,
@@ -131,9 +131,9 @@ class CodeTests(Options, ItemScorer):
             if -exit_code in (signal.SIGPROF, signal.SIGXCPU, signal.SIGKILL):
                 return f"no end within {limit:g} s of processor time"
             verdict = folder / "verdict"
-            found, failed, why = (verdict.read_text(errors="replace") if verdict.exists() else "").partition(" ")
+            signed, failed, why = (verdict.read_text(errors="replace") if verdict.exists() else "").partition(" ")
             # An exit code says nothing: a solution may end its process before the test is over.
-            if found == key and (failed or test.code is not None):
+            if signed == key and (failed or test.code is not None):
                 return why or None
             if test.code is not None or exit_code:
                 return f"its process ended{' before the test did' if test.code is not None else ''} (exit code {exit_code})"
@@ -158,9 +158,9 @@ def _solution(item: GraderInput, tests: Sequence[_Test]) -> str:
         has = defines.search(code) is not None
         texts: list[str] = [f"{before}\n{code}" if before else code, *(() if has else _bodies(before, code))]
         for text in filter(_knows_its_names, texts):
-            given = [] if has else ast.parse(before).body
+            body = [] if has else ast.parse(before).body
             # A body that was read makes the last function of the prompt longer.
-            if has or (given and (ast.parse(text).body[len(given) - 1].end_lineno or 0) > (given[-1].end_lineno or 0)):
+            if has or (body and (ast.parse(text).body[len(body) - 1].end_lineno or 0) > (body[-1].end_lineno or 0)):
                 return text
         return None
 
@@ -169,7 +169,7 @@ def _solution(item: GraderInput, tests: Sequence[_Test]) -> str:
 
 
 def _knows_its_names(code: str) -> bool:
-    """Return whether a text is code, and each of its names is bound somewhere: words in a line are names, too."""
+    # Prose may be code by its form: words in a line are names, too, but no one binds them.
     nodes = [*ast.walk(_parsed(code) or ast.Name("", ast.Load()))]
     names = [each for each in nodes if isinstance(each, ast.Name)]
     bound = {str(getattr(each, key, None)).partition(".")[0] for each in nodes for key in ("name", "asname", "arg", "rest")}
@@ -180,14 +180,14 @@ def _knows_its_names(code: str) -> bool:
 def _bodies(before: str, code: str) -> Iterator[str]:
     """Yield a prompt with a body behind it that has no indent, lost the first one, or has others."""
     lines = code.strip("\n").split("\n")
-    found = re.findall(r"^[ \t]+(?=\S)", before, re.MULTILINE)
-    if not found or not re.search(r"\b(?:return|yield)\b", code):
+    indents = re.findall(r"^[ \t]+(?=\S)", before, re.MULTILINE)
+    if not indents or not re.search(r"\b(?:return|yield)\b", code):
         return
     end = next((at for at, line in enumerate(lines) if at and line[:1].strip()), len(lines))
     inner = [line[: len(line) - len(line.lstrip())] for line in lines[1:end] if line.strip()]
-    for indent, last in (("", len(lines)), (found[-1], end), (min(inner, key=len, default=""), end)):
+    for indent, last in (("", len(lines)), (indents[-1], end), (min(inner, key=len, default=""), end)):
         body = textwrap.dedent("\n".join([indent + lines[0].lstrip(), *lines[1:last]]))
-        yield "\n".join([before, textwrap.indent(body, found[-1]), *lines[last:]])
+        yield "\n".join([before, textwrap.indent(body, indents[-1]), *lines[last:]])
 
 
 def _runs(text: str, defines: re.Pattern[str]) -> Iterator[str]:
@@ -203,17 +203,16 @@ def _runs(text: str, defines: re.Pattern[str]) -> Iterator[str]:
             yield text[start:end]
 
 
-def _from_cases(given: Any) -> list[_Test]:
-    """Return nothing for tests in code."""
+def _from_cases(value: Any) -> list[_Test]:
     cases, tests = list[Any](), list[_Test]()
-    match given:
+    match value:
         case {"inputs": [*inputs], "outputs": [*outputs]} | {"input": [*inputs], "output": [*outputs]} if len(inputs) == len(
             outputs
         ):
-            shared = {name: each for name, each in given.items() if name == "fn_name"}
+            shared = {name: each for name, each in value.items() if name == "fn_name"}
             cases = [{**shared, "input": one, "output": other} for one, other in zip(inputs, outputs, strict=True)]
         case [{}, *_]:
-            cases = given
+            cases = value
     for each in cases:
         match each:
             case {"fn_name": str()} | {"testtype": "functional"}:
@@ -225,8 +224,8 @@ def _from_cases(given: Any) -> list[_Test]:
     return tests
 
 
-def _from_code(given: Any, before: str, entry: Any) -> Iterator[_Test]:
-    for code in given if isinstance(given, list | tuple) else [given]:
+def _from_code(value: Any, before: str, entry: Any) -> Iterator[_Test]:
+    for code in value if isinstance(value, list | tuple) else [value]:
         tree = _parsed(code) if isinstance(code, str) and code.strip() else None
         if tree is None:
             raise RewardError(f"a test of the record is no Python: {code!r:.100}" if code else _NO_TESTS)

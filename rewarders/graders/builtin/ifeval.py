@@ -101,34 +101,34 @@ class IfEval(Options, ItemScorer):
             if name not in _CHECKS:
                 raise RewardError(f"unknown instruction {name!r}; known: {', '.join(sorted(_CHECKS))}")
             # As a table has them: every setting in every row, empty where it is of no use.
-            given = {key: value for key, value in own.items() if value is not None} if isinstance(own, Mapping) else {}
+            kwargs = {key: value for key, value in own.items() if value is not None} if isinstance(own, Mapping) else {}
             _, *wanted = inspect.signature(_CHECKS[name]).parameters
-            if given.keys() != {*wanted}:
-                raise RewardError(f"{name} has kwargs {', '.join(given) or 'none'}; it takes {', '.join(wanted) or 'none'}")
-            for key, value in given.items():
+            if kwargs.keys() != {*wanted}:
+                raise RewardError(f"{name} has kwargs {', '.join(kwargs) or 'none'}; it takes {', '.join(wanted) or 'none'}")
+            for key, value in kwargs.items():
                 try:
-                    given[key] = _SETTINGS[key].validate_python(value)
+                    kwargs[key] = _SETTINGS[key].validate_python(value)
                 except ValidationError as error:
                     raise RewardError(f"{name} has kwargs {key} {value!r:.60}: {error.errors()[0]['msg']}") from None
-            checks.append((name, partial(_CHECKS[name], **given)))
+            checks.append((name, partial(_CHECKS[name], **kwargs)))
         return checks
 
 
 @cache
 def _detectors() -> tuple[Any, type[Exception]]:
-    """The seed is set because langdetect draws its readings at random."""
     import langdetect  # noqa: PLC0415 - an extra
 
     factory = langdetect.DetectorFactory()
     factory.load_profile(langdetect.PROFILES_DIRECTORY)
+    # It draws its readings at random.
     factory.seed = 0
     return factory, langdetect.LangDetectException
 
 
-def _known_language(code: str) -> str:
-    known = {each for name in _detectors()[0].get_lang_list() for each in (name, name.partition("-")[0])}
-    if code not in known:
-        raise ValueError(f"{code!r} is none of {', '.join(sorted(known))}")
+def _language_code(code: str) -> str:
+    codes = {each for name in _detectors()[0].get_lang_list() for each in (name, name.partition("-")[0])}
+    if code not in codes:
+        raise ValueError(f"{code!r} is none of {', '.join(sorted(codes))}")
     return code
 
 
@@ -139,12 +139,12 @@ def _is_in(language: str, text: str) -> bool:
     detector = detectors.create()
     detector.append(text)
     try:
-        found = detector.get_probabilities()
+        readings = detector.get_probabilities()
     except no_words:
         raise RewardError("the text has no words of a language") from None
-    share = sum(each.prob for each in found if language in (each.lang, each.lang.partition("-")[0]))
+    share = sum(each.prob for each in readings if language in (each.lang, each.lang.partition("-")[0]))
     if 0 < share < _SURE:
-        raise RewardError(f"the language may be {' or '.join(each.lang for each in found)}")
+        raise RewardError(f"the language may be {' or '.join(each.lang for each in readings)}")
     return bool(share)
 
 
@@ -157,37 +157,37 @@ _KINDS: Final[Mapping[Any, str]] = {
     str: "end_phrase first_word keyword postscript_marker prompt_to_repeat section_spliter",
     list[str]: "forbidden_words keywords",
     Annotated[str, Field(min_length=1, max_length=1)]: "letter",
-    Annotated[str, AfterValidator(_known_language)]: "language",
+    Annotated[str, AfterValidator(_language_code)]: "language",
 }
 _SETTINGS: Final = {name: TypeAdapter(kind) for kind, names in _KINDS.items() for name in names.split()}
 
 
 def _compares(relation: str, threshold: int, low: int, high: int | None = None) -> bool:
-    """Return whether a count is as asked. Raise ``RewardError`` where its bounds ``low`` and ``high`` disagree."""
+    # Of a count that is not certain both bounds have to say the same.
     one, other = ((count < threshold) == (relation == "less than") for count in (low, low if high is None else high))
     if one != other:
         raise RewardError(f"a count from {low} to {high} does not decide about {relation} {threshold}")
     return one
 
 
-def _found(text: str, pattern: str, flags: int = re.IGNORECASE | re.MULTILINE) -> int:
+def _count(text: str, pattern: str, flags: int = re.IGNORECASE | re.MULTILINE) -> int:
     return len(re.findall(pattern, text, flags))
 
 
 def _words(text: str, num_words: int, relation: str) -> bool:
     # Whether vowel signs divide the words of Indic scripts depends on the library that is used for patterns.
     whole = "".join(each for each in text if text.isascii() or not unicodedata.category(each).startswith("M"))
-    return _compares(relation, num_words, _found(whole, r"\w+"), _found(text, r"\w+"))
+    return _compares(relation, num_words, _count(whole, r"\w+"), _count(text, r"\w+"))
 
 
 def _sentences(text: str, num_sentences: int, relation: str) -> bool:
-    ends = [found[1] for found in _SURE_BREAK.finditer(text)]
+    ends = [match[1] for match in _SURE_BREAK.finditer(text)]
     sure = sum(word is None or word.lower() not in _ABBREVIATIONS for word in ends)
     return _compares(relation, num_sentences, sure + 1, len(_BREAK.findall(text)) + 1)
 
 
 def _divided(parts: list[str], count: int) -> list[str] | None:
-    """Return None unless there are ``count`` parts, with nothing empty between others."""
+    # Nothing empty may be between others.
     stripped = [part.strip() for part in parts]
     filled = [part for part in stripped if part]
     return filled if all(stripped[1:-1]) and len(filled) == count else None
@@ -205,8 +205,8 @@ def _first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_word: 
 
 def _postscript(text: str, postscript_marker: str) -> bool:
     marker = postscript_marker.strip()
-    known = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
-    return _found(text.lower(), known.get(marker, re.escape(marker.lower())), 0) > 0
+    patterns = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
+    return _count(text.lower(), patterns.get(marker, re.escape(marker.lower())), 0) > 0
 
 
 def _is_json(text: str) -> bool:
@@ -238,10 +238,10 @@ _CHECKS: Final[Mapping[str, Check]] = {
     "detectable_format:constrained_response": lambda text: any(each in text for each in _RESPONSES),
     "detectable_format:json_format": _is_json,
     "detectable_format:multiple_sections": lambda text, section_spliter, num_sections: (
-        _found(text, rf"{re.escape(section_spliter.strip())}\s?\d+", 0) >= num_sections
+        _count(text, rf"{re.escape(section_spliter.strip())}\s?\d+", 0) >= num_sections
     ),
     "detectable_format:number_bullet_lists": lambda text, num_bullets: (
-        _found(text, r"^[^\S\n]*\*[^*].*$") + _found(text, r"^[^\S\n]*-.*$") == num_bullets
+        _count(text, r"^[^\S\n]*\*[^*].*$") + _count(text, r"^[^\S\n]*-.*$") == num_bullets
     ),
     "detectable_format:number_highlighted_sections": lambda text, num_highlights: (
         sum(bool(each.strip("*").strip()) for one in (r"\*[^\n*]*\*", r"\*\*[^\n*]*\*\*") for each in re.findall(one, text))
@@ -252,12 +252,12 @@ _CHECKS: Final[Mapping[str, Check]] = {
         and line[one : other + 2].lstrip("<").rstrip(">").strip()
         for line in text.split("\n")
     ),
-    "keywords:existence": lambda text, keywords: all(_found(text, re.escape(each)) for each in keywords),
+    "keywords:existence": lambda text, keywords: all(_count(text, re.escape(each)) for each in keywords),
     "keywords:forbidden_words": lambda text, forbidden_words: (
-        not any(_found(text, rf"\b{re.escape(each)}\b") for each in forbidden_words)
+        not any(_count(text, rf"\b{re.escape(each)}\b") for each in forbidden_words)
     ),
     "keywords:frequency": lambda text, keyword, frequency, relation: _compares(
-        relation, frequency, _found(text, re.escape(keyword.strip()))
+        relation, frequency, _count(text, re.escape(keyword.strip()))
     ),
     "keywords:letter_frequency": lambda text, letter, let_frequency, let_relation: _compares(
         let_relation, let_frequency, text.lower().count(letter.lower())

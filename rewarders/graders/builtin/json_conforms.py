@@ -67,11 +67,11 @@ class JsonConforms(Options, ItemScorer):
             return str(error)
         for validator in validators:
             try:
-                found = next(iter(validator.iter_errors(value)), None)
+                violation = next(iter(validator.iter_errors(value)), None)
             except RecursionError:
                 raise RewardError("the schema or the answer is nested too deep") from None
-            if found is not None:
-                return f"{found.json_path}: {found.message:.{_LONGEST}}"
+            if violation is not None:
+                return f"{violation.json_path}: {violation.message:.{_LONGEST}}"
         return None
 
     def wanted(self, item: GraderInput) -> list[Validator]:

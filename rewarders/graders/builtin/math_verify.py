@@ -38,10 +38,10 @@ class MathVerify(ItemScorer):
 
     def score_one(self, item: GraderInput) -> float:
         answer, gold = final_answer(item), field_of(item, "answer")
-        found = parsed(answer) if answer is not None else []
-        if not found:
+        formula = parsed(answer) if answer is not None else []
+        if not formula:
             return 0.0
-        return 1.0 if same_formula(parsed(gold) if isinstance(gold, str) else [], found) else 0.5
+        return 1.0 if same_formula(parsed(gold) if isinstance(gold, str) else [], formula) else 0.5
 
     def wanted(self, item: GraderInput) -> None:
         """Raise ``RewardError`` for a record without a formula. A look at the signs of LaTeX suffices."""
@@ -57,16 +57,16 @@ def formulas_equal(one: str, other: str) -> bool:
     read = [parsed(f"${each.strip(' $')}$", units=False) for each in (one, other)]
     if len({frozenset(each[0].free_symbols) for each in read if each and getattr(each[0], "is_Relational", False)}) > 1:
         return False  # of other names
-    found, gold = map(_as_sets, read)
-    for read, text in ((gold, other), (found, one)):
-        if all(isinstance(each, str) for each in read):
+    answer, gold = map(_as_sets, read)
+    for formula, text in ((gold, other), (answer, one)):
+        if all(isinstance(each, str) for each in formula):
             raise RewardError(f"{text!r:.60} is no formula that math-verify reads")
-    if _tried(False, _are_one_equation, found[0], gold[0]):
+    if _tried(False, _are_one_equation, answer[0], gold[0]):
         return True
-    if _tried(False, lambda: (found[0] - gold[0]).expand() == 0):
+    if _tried(False, lambda: (answer[0] - gold[0]).expand() == 0):
         return True
-    difference = _tried(math.inf, _relative_difference, found, gold)
-    return same_formula(gold, found) if difference is None else difference <= _SAME
+    difference = _tried(math.inf, _relative_difference, answer, gold)
+    return same_formula(gold, answer) if difference is None else difference <= _SAME
 
 
 def _are_one_equation(one: Any, other: Any) -> bool:
@@ -87,7 +87,7 @@ def _as_sets(read: list[Any]) -> list[Any]:
 
 
 def _relative_difference(one: list[Any], other: list[Any]) -> float | None:
-    """Return None for formulas with variables."""
+    # None for formulas with variables.
     if not one or not other or not all(getattr(each[0], "is_number", False) for each in (one, other)):
         return None
     # No floats: 1/2004! would be zero.
@@ -106,10 +106,10 @@ def parsed(text: str, *, units: bool = True) -> list[Any]:
     return list(_tried((), math_verify.parse, text, extraction_config=wanted, parsing_timeout=None, raise_on_error=True))
 
 
-def same_formula(gold: list[Any], found: list[Any]) -> bool:
+def same_formula(gold: list[Any], answer: list[Any]) -> bool:
     """Return whether two parsed formulas are equal."""
     math_verify, _ = _library(units=True)
-    return bool(_tried(False, math_verify.verify, gold, found, timeout_seconds=None, raise_on_error=True))
+    return bool(_tried(False, math_verify.verify, gold, answer, timeout_seconds=None, raise_on_error=True))
 
 
 def _tried(default: object, call: Callable[..., Any], *args: object, **options: object) -> Any:

@@ -110,7 +110,7 @@ class SqlResult(Options, ItemScorer):
         if len(expected) == _MOST_ROWS:
             raise RewardError(f"the reference query returns {_MOST_ROWS:,} rows or more")
         try:
-            found = self._rows(database, query, len(expected) + 1)
+            actual = self._rows(database, query, len(expected) + 1)
         except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError) as error:
             endless = str(error) == "interrupted"
             return f"no end within {MOST_STEPS:,} instructions" if endless else f"{type(error).__name__}: {error}"
@@ -118,26 +118,25 @@ class SqlResult(Options, ItemScorer):
         while count:
             outer, count = _INNER.subn("", outer)
         if not _ORDERED.search(outer):
-            missing, more = Counter(expected) - Counter(found), Counter(found) - Counter(expected)
-            expected, found = list(missing.elements()), list(more.elements())
-        differing = (pair for pair in zip_longest(expected, found) if pair[0] != pair[1])
-        wanted, given = next(differing, (None, None))
-        return None if wanted == given else f"expected {_shown(wanted)}, got {_shown(given)}"
+            missing, more = Counter(expected) - Counter(actual), Counter(actual) - Counter(expected)
+            expected, actual = list(missing.elements()), list(more.elements())
+        differing = (pair for pair in zip_longest(expected, actual) if pair[0] != pair[1])
+        wanted, got = ("no further row" if row is None else f"{row!r:.200}" for row in next(differing, (None, None)))
+        return None if wanted == got else f"expected {wanted}, got {got}"
 
     def _rows(self, database: sqlite3.Connection, query: str, most: int) -> list[_Row]:
         left = repeat(0, MOST_STEPS // _STEPS)
         database.set_progress_handler(lambda: next(left, 1), _STEPS)
-        found = database.execute(query)
-        if found.description is None:
+        cursor = database.execute(query)
+        if cursor.description is None:
             raise ValueError("it is no query")
         # Numbers to ten digits, so that sums in another order are equal.
         return [
-            tuple(float(f"{each:.10g}") if isinstance(each, float) else each for each in row) for row in found.fetchmany(most)
+            tuple(float(f"{each:.10g}") if isinstance(each, float) else each for each in row) for row in cursor.fetchmany(most)
         ]
 
 
 def _claims(text: str) -> bool:
-    """Return whether a text is meant to be a query."""
     return _QUERY.match(_IGNORED.sub(" ", _LABEL.sub("", text))) is not None
 
 
@@ -150,9 +149,5 @@ def _is_query(database: sqlite3.Connection, text: str) -> bool:
 
 
 def _in_prose(text: str) -> list[str]:
-    found = {each[1] or each[2] for each in _IN_PROSE.finditer(text)}
-    return [text, *(found if len(found) == 1 else ())]
-
-
-def _shown(row: _Row | None) -> str:
-    return "no further row" if row is None else f"{row!r:.200}"
+    statements = {each[1] or each[2] for each in _IN_PROSE.finditer(text)}
+    return [text, *(statements if len(statements) == 1 else ())]

@@ -65,8 +65,8 @@ class TextScorer(Options, ItemScorer):
         texts = [bare_reference(answer_text(each)) for each in accepted if not isinstance(each, dict | list)]
         usable = [text for text in texts if text and self._reads(text)]
         if not usable:
-            known = any(texts) or len(texts) < len(accepted)
-            raise RewardError(f"the reference {accepted[0]!r:.60} has no text to compare" if known else NO_REFERENCE)
+            is_given = any(texts) or len(texts) < len(accepted)
+            raise RewardError(f"the reference {accepted[0]!r:.60} has no text to compare" if is_given else NO_REFERENCE)
         return usable
 
     def _reads(self, _: str) -> bool:
@@ -108,10 +108,10 @@ class Includes(TextScorer):
         text, wanted = (" ".join(unicodedata.normalize("NFC", each).split()) for each in (answer, reference))
         bounded = self.whole_words and not re.search(f"[{UNSPACED}]", wanted)
         pattern = whole_words(wanted) if bounded else re.escape(wanted)
-        place = re.search(pattern, text, re.IGNORECASE if self.ignore_case else 0)
-        around = text[max(0, place.start() - _AROUND) :] if place else text
-        relation = "is in" if place else "is not in"
-        return RewardScore("", float(place is not None), f"the reference {shown(wanted)} {relation} {shown(around)}")
+        match = re.search(pattern, text, re.IGNORECASE if self.ignore_case else 0)
+        around = text[max(0, match.start() - _AROUND) :] if match else text
+        relation = "is in" if match else "is not in"
+        return RewardScore("", float(match is not None), f"the reference {shown(wanted)} {relation} {shown(around)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,27 +122,27 @@ class F1(TextScorer):
         return bool(_squad_words(text))
 
     def _compare(self, answer: str, reference: str) -> RewardScore:
-        said, wanted = _squad_words(answer), _squad_words(reference)
-        common = Counter(said) & Counter(wanted)
-        missing, more = (" ".join((Counter(each) - common).elements()) for each in (wanted, said))
+        stated, wanted = _squad_words(answer), _squad_words(reference)
+        common = Counter(stated) & Counter(wanted)
+        missing, more = (" ".join((Counter(each) - common).elements()) for each in (wanted, stated))
         evidence = f"{common.total()} of {len(wanted)} words of the reference {shown(reference)}"
         evidence += f", missing {shown(missing)}" * bool(missing) + f", others {shown(more)}" * bool(more)
-        return RewardScore("", self._score(said, wanted, common.total()), evidence)
+        return RewardScore("", self._score(stated, wanted, common.total()), evidence)
 
-    def _score(self, said: list[str], wanted: list[str], common: int) -> float:
-        return 2 * common / (len(said) + len(wanted))
+    def _score(self, stated: list[str], wanted: list[str], common: int) -> float:
+        return 2 * common / (len(stated) + len(wanted))
 
 
 @dataclass(frozen=True, slots=True)
 class ExactMatch(F1):
     """SQuAD's exact match: 1.0 for the same words in order, without letter case, punctuation and articles; else 0.0."""
 
-    def _score(self, said: list[str], wanted: list[str], _: int) -> float:
-        return float(said == wanted)
+    def _score(self, stated: list[str], wanted: list[str], _: int) -> float:
+        return float(stated == wanted)
 
 
 def _squad_words(text: str) -> list[str]:
-    """Return the words of a text as SQuAD's evaluation script, version 1.1, compares them."""
+    # As SQuAD's evaluation script, version 1.1, compares them.
     return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
 
 
@@ -160,7 +160,6 @@ class Regex(Options, ItemScorer):
     """Field of the metadata, else of the record, with the pattern; ``answer``: each reference is a pattern."""
 
     def __post_init__(self) -> None:
-        """Check the pattern, so that a bad one costs nothing."""
         require("re2", "google-re2", "re2")
         try:
             self._compiled(self.pattern or "")
@@ -264,12 +263,12 @@ class Similarity(TextScorer):
         lengths = [(vector, math.hypot(*vector) or 1.0) for vector in json.loads(reply.text)]
         units = ([each / length for each in vector] for vector, length in lengths)
         vectors = dict(zip(sent, units, strict=True))
-        found: list[Verdict] = []
+        verdicts: list[Verdict] = []
         for parts in answers:
             pairs = [(part, each) for part in parts for each in wanted]
             compared = [self._shown(math.fsum(map(mul, vectors[one], vectors[other])), one, other) for one, other in pairs]
-            found.append(max(compared, key=lambda each: each.score, default=RewardScore("", 0.0, "answered nothing")))
-        return found
+            verdicts.append(max(compared, key=lambda each: each.score, default=RewardScore("", 0.0, "answered nothing")))
+        return verdicts
 
     def _reads(self, text: str) -> bool:
         return self.metric != "rouge_l" or bool(_rouge_words(text))
@@ -284,8 +283,8 @@ class Similarity(TextScorer):
 
         if self.metric == "edit":
             return self._shown(float(Levenshtein.normalized_similarity(answer, reference)), answer, reference)
-        said, wanted = _rouge_words(answer), _rouge_words(reference)
-        return self._shown(2 * float(LCSseq.similarity(said, wanted)) / (len(said) + len(wanted)), answer, reference)
+        stated, wanted = _rouge_words(answer), _rouge_words(reference)
+        return self._shown(2 * float(LCSseq.similarity(stated, wanted)) / (len(stated) + len(wanted)), answer, reference)
 
     def _shown(self, similarity: float, answer: str, reference: str) -> RewardScore:
         score = min(1.0, max(0.0, similarity))
