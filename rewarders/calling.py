@@ -88,12 +88,9 @@ def described(error: BaseException, *, whole: bool = False) -> str:
             text = f"{text}: {described(error.exceptions[0], whole=whole)}"
     except BaseException:  # noqa: BLE001  a user's exception class; its name has to do
         return kind
-    if not text:
-        return kind
-    if whole:
-        return f"{kind}: {text}"
-    shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    return shown if isinstance(error, RewardError) else f"{kind}: {shown}"
+    if not whole and len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}…"
+    return text if isinstance(error, RewardError) and text and not whole else f"{kind}: {text}".removesuffix(": ")
 
 
 def is_ctrl_c(error: BaseException) -> bool:
@@ -101,8 +98,8 @@ def is_ctrl_c(error: BaseException) -> bool:
 
     So it did in a process that ignores Ctrl-C, such as a worker.
     """
-    own_thread = threading.current_thread() is threading.main_thread()
-    return isinstance(error, KeyboardInterrupt) and own_thread and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
+    in_main = threading.current_thread() is threading.main_thread()
+    return isinstance(error, KeyboardInterrupt) and in_main and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -176,9 +173,9 @@ def verdicts_of(scorer: Scorer, part: Work, outcome: object) -> Verdicts:
     if isinstance(outcome, BaseException):
         raise outcome
     if isinstance(part, RewardContext):
-        values, count = _listed(outcome, size(part), "one verdict for each attempt"), size(part)
-        if len(values) != count:
-            raise RewardError(f"{pluralize(len(values), 'verdict')} for {pluralize(count, 'attempt')}")
+        values = _listed(outcome, size(part), "one verdict for each attempt")
+        if len(values) != size(part):
+            raise RewardError(f"{pluralize(len(values), 'verdict')} for {pluralize(size(part), 'attempt')}")
         return tuple(as_verdict(scorer.rewarder_id, value) for value in values)
     if scorer.scope == "batch":
         return matched(scorer.rewarder_id, part, outcome)
@@ -204,7 +201,7 @@ def explained(scorer: Scorer, item: GraderInput | None, verdict: Verdict) -> Ver
 
 
 def _end(text: str) -> str:
-    """Quote the end of a text in one line: answers state their result there."""
+    # Answers state their result at the end.
     return repr(text if len(text) <= _SHOWN else f"…{text[-_SHOWN + 1 :]}")
 
 
@@ -247,14 +244,13 @@ def _read(name: str, value: object) -> Verdict:
                 kept |= unless_it_raises({}, lambda key=key, member=member: _json({key: _plain(member)}))
     number = unless_it_raises(None, float, reward)
     if number is None or not math.isfinite(number) or abs(number) > MAX_SCORE:
-        given = unless_it_raises(f"of type {type(reward).__name__}", repr, reward)
-        given = given if len(given) <= _SHOWN else f"{given[: _SHOWN - 1]}…"
-        return Abstained(name, f"the reward {given} {NO_NUMBER[number is not None]}", broke=True)
+        shown = unless_it_raises(f"of type {type(reward).__name__}", repr, reward)
+        shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…"
+        return Abstained(name, f"the reward {shown} {NO_NUMBER[number is not None]}", broke=True)
     return RewardScore(name, number, " ".join(evidence.split()), FrozenDict(kept) if kept else None)
 
 
 def _reward_of(value: object) -> tuple[object, Mapping[Any, Any]]:
-    """Return the reward of a result, and its members if it is a mapping or an object that has more."""
     if isinstance(value, Mapping):
         scores = [value[key] for key in ("reward", "score") if key in value]
         differ = len(scores) == 2 and unless_it_raises(True, lambda: bool(scores[0] != scores[1]))
@@ -267,12 +263,12 @@ def _reward_of(value: object) -> tuple[object, Mapping[Any, Any]]:
 
 
 def _plain(value: object) -> object:
+    # Numbers of numpy and torch are no JSON.
     item = unless_it_raises(None, getattr, value, "item", None)
     return unless_it_raises(value, item) if callable(item) and getattr(value, "ndim", None) == 0 else value
 
 
 def _json(details: object) -> dict[str, Any]:
-    """Return details as frozen JSON, which a record needs. Raises ``ValueError``."""
     try:
         kept = frozen(details)
         canonical_json(kept)
@@ -284,9 +280,9 @@ def _json(details: object) -> dict[str, Any]:
 
 
 def _listed(answer: object, count: int, expected: str) -> list[Any]:
-    """Return the results of a call. A user's generator may be endless; twice as many show that one attempt has two."""
     if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
         raise RewardError(f"returned a {type(answer).__name__}, expected {expected}")
+    # A user's generator may be endless; twice as many show that one attempt has two.
     return list(islice(answer, 2 * count + 1))
 
 
@@ -301,25 +297,25 @@ def matched(name: str, inputs: Sequence[GraderInput], answer: object, *, strict:
     """
     results = _listed(answer, len(inputs), "a list of results")
     verdicts = [as_verdict(name, result) for result in results]
-    wanted, given = ([*map(_name_of, holders)] for holders in (inputs, results))
+    wanted, returned = ([*map(_name_of, holders)] for holders in (inputs, results))
     missing = Abstained(name, NO_RESULT)
     keys: tuple[Callable[[_Name], Hashable], ...] = (lambda whole: whole, itemgetter(0), itemgetter(1))
-    for key in keys[:2] if strict and any(sample is not None for sample, _ in given) else keys:
-        known = Counter(map(key, wanted))
-        named = Counter(each for each in map(key, given) if each is not None)
+    for key in keys[:2] if strict and any(sample is not None for sample, _ in returned) else keys:
+        expected = Counter(map(key, wanted))
+        named = Counter(each for each in map(key, returned) if each is not None)
         # One name for all results of several inputs is a constant of the scorer's and tells nothing.
-        one_for_all = not strict and len(named) == 1 < len(known) and named.total() == len(wanted)
-        if not one_for_all and known.keys() & named.keys():
-            found = dict[Hashable, list[Verdict]]()
-            for each, verdict in zip(given, verdicts, strict=True):
-                found.setdefault(key(each), []).append(verdict)
-            for one, count in known.items():
-                own = found.get(one, [])
+        one_for_all = not strict and len(named) == 1 < len(expected) and named.total() == len(wanted)
+        if not one_for_all and expected.keys() & named.keys():
+            by_name = dict[Hashable, list[Verdict]]()
+            for each, verdict in zip(returned, verdicts, strict=True):
+                by_name.setdefault(key(each), []).append(verdict)
+            for one, count in expected.items():
+                own = by_name.get(one, [])
                 if len(own) > count and len(set(own)) > 1:
                     own = [Abstained(name, "returned two different results for it")] * count
-                found[one] = [*own[:count], *[missing] * (count - len(own))]
-            return tuple(found[key(each)].pop(0) for each in wanted)
-    if strict and any(each != _NAMELESS for each in given):
+                by_name[one] = [*own[:count], *[missing] * (count - len(own))]
+            return tuple(by_name[key(each)].pop(0) for each in wanted)
+    if strict and any(each != _NAMELESS for each in returned):
         return (missing,) * len(inputs)
     return (*verdicts[: len(inputs)], *[missing] * (len(inputs) - len(verdicts)))
 

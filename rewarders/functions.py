@@ -59,17 +59,14 @@ class Columns(str):  # noqa: SLOT000 - its attributes are the columns
     def __getattr__(self, name: str) -> Any:
         value = self.get(name, _ABSENT)
         if value is _ABSENT:
-            known = ", ".join(sorted({*vars(self), "answer"} - {"_roles"}))
-            raise AttributeError(f"no {name!r}; there are {known}")
+            raise AttributeError(f"no {name!r}; there are {', '.join(sorted({*vars(self), 'answer'} - {'_roles'}))}")
         return value
 
     def __getitem__(self, key: Any) -> Any:
-        if not isinstance(key, str):
-            return super().__getitem__(key)
-        value = self.get(key, _ABSENT)
-        if value is _ABSENT:
-            raise KeyError(key)
-        return value
+        try:
+            return self.__getattr__(key) if isinstance(key, str) else super().__getitem__(key)
+        except AttributeError as error:
+            raise KeyError(key) from error
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return a column, or what the name means."""
@@ -81,7 +78,7 @@ class Columns(str):  # noqa: SLOT000 - its attributes are the columns
 
 
 def _arguments(item: GraderInput, roles: Mapping[str, ParameterRole], own: Collection[str] | None) -> dict[str, Any]:
-    """Unless ``own`` is None, return the columns of the item that it does not list as well."""
+    # Unless ``own`` is None, the columns of the item that it does not list are arguments as well.
     record = item.record if isinstance(item.record, Mapping) else {}
     prompt, answer, held = str(record.get("prompt") or ""), record.get("answer"), record.get("metadata")
     reference, metadata = "" if answer is None else answer, dict(held) if isinstance(held, Mapping) else {}
@@ -127,7 +124,7 @@ def bound(
             raise OptionError("a function that yields", "one that returns the score of an attempt")
     if len(required) == 1 and (by_context or _role(required[0].name) in (None, "item", "nothing")):
         by_name = required[0].kind is inspect.Parameter.KEYWORD_ONLY
-        call_one = (lambda given: filled(**{required[0].name: given})) if by_name else filled
+        call_one = (lambda value: filled(**{required[0].name: value})) if by_name else filled
         return call_one, "group" if by_context else "item"
     roles = _roles(signature, declared)
     by_position = [each.name for each in declared if each.kind is each.POSITIONAL_ONLY and each.name in roles]
@@ -203,13 +200,13 @@ def call_fits(build: Callable[..., Any], options: Mapping[str, Any], *, unknown:
 def constructed(build: Callable[..., _T], options: Mapping[str, Any], where: str, key: str = ": options") -> _T:
     """Return what a class or factory makes of options. Raise ``PipelineError``; ``key`` within ``where`` has the options."""
     if not (getattr(build, "names_problems", False) or call_fits(build, options, unknown=True)):
-        given = ", ".join(sorted(options)) or "none"
-        raise PipelineError.one(where + key, given, f"the options of {_name(build)}{inspect.signature(build)}")
+        names = ", ".join(sorted(options)) or "none"
+        raise PipelineError.one(where + key, names, f"the options of {_name(build)}{inspect.signature(build)}")
     try:
         return build(**options)
     except PipelineError as error:
-        places = [f"{where}{key}.{each.source}" if each.source else where for each in error.problems]
-        problems = [Problem(place, each.given, each.accepted) for place, each in zip(places, error.problems, strict=True)]
+        paths = [f"{where}{key}.{each.source}" if each.source else where for each in error.problems]
+        problems = [Problem(path, each.given, each.accepted) for path, each in zip(paths, error.problems, strict=True)]
         raise PipelineError(problems) from error
     except OptionError as error:
         raise PipelineError.one(where + key, error.given, error.accepted) from error
@@ -220,17 +217,19 @@ def constructed(build: Callable[..., _T], options: Mapping[str, Any], where: str
 def refuse_unknown(function: Callable[..., Any], options: Mapping[str, Any], where: str) -> None:
     """Raise ``PipelineError`` for options that a function has no parameter for, or one that gets something else."""
     parameters = inspect.signature(function).parameters.values()
-    names = {each.name for each in parameters}
-    unknown = not names >= options.keys() and not any(each.kind is each.VAR_KEYWORD for each in parameters)
-    if unknown or any(each.name in options for each in parameters if each.default is each.empty and _role(each.name)):
+    unknown = options.keys() - {each.name for each in parameters}
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    if (unknown and not takes_any) or any(
+        each.name in options for each in parameters if each.default is each.empty and _role(each.name)
+    ):
         accepted = f"the options of {_name(function)}{inspect.signature(function)}"
         raise PipelineError.one(where, ", ".join(sorted(options)), accepted)
 
 
-def named_problems(name: object, place: str) -> list[Problem]:
+def named_problems(name: object, path: str) -> list[Problem]:
     """Return the problem of a ``rewarder_id`` that is no name."""
     is_name = isinstance(name, str) and name.strip()
-    return [] if is_name else [Problem(f"{place}.rewarder_id", repr(name), "a name")]
+    return [] if is_name else [Problem(f"{path}.rewarder_id", repr(name), "a name")]
 
 
 def _name(build: object) -> str:

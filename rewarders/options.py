@@ -71,15 +71,16 @@ class Options:
         except ValidationError as error:
             names = [each.name for each in fields(cls) if each.init]
             problems: list[Problem] = []
+            # Unknown options first: one may be the misspelling of another that is missing.
             for each in sorted(error.errors(include_url=False), key=lambda each: each["type"] != _UNKNOWN):
-                place, given = each["loc"][0], f"{each['input']!r:.200}"
-                given, accepted = each.get("ctx", {}).get("given", given), each["msg"]
+                option, accepted = each["loc"][0], each["msg"]
+                shown = each.get("ctx", {}).get("given", f"{each['input']!r:.200}")
                 if each["type"] == "missing":
-                    given, accepted = "nothing", "a value: this option has no default"
+                    shown, accepted = "nothing", "a value: this option has no default"
                 elif each["type"] == _UNKNOWN:
-                    given = given if cls.shows_unknown else "an unknown option"
+                    shown = shown if cls.shows_unknown else "an unknown option"
                     accepted = f"only {', '.join(names)}" if names else "no options"
-                problems.append(Problem(names[place] if isinstance(place, int) else place, given, accepted))
+                problems.append(Problem(names[option] if isinstance(option, int) else option, shown, accepted))
             raise PipelineError(problems) from None
 
 

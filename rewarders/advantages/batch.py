@@ -110,11 +110,9 @@ def batch_advantages(
 ) -> _Floats:
     """Return the advantage of every reward, ``float64[B, Gmax]``, with ``fill`` where there is none.
 
-    ``rewards``: an array ``[B, G]``, or one sequence per group, of any lengths, with None for an absent reward.
     ``mask``: booleans, or 0 and 1, in the shape of the rewards; False marks an absent reward. ``token_lengths``: tokens
     of each completion in the shape of the rewards, for estimators that weigh by them. ``greedy``: ``[B]``, the reward
-    of each greedy rollout, for ``remax``. ``fill`` is NaN by default, because an advantage of 0 is a result. A group
-    without any reward is all ``fill``.
+    of each greedy rollout, for ``remax``. ``fill`` is NaN by default, because an advantage of 0 is a result.
 
     Raises ``ValueError`` for shapes that do not fit, for NaN and rewards beyond 1e100 that the mask does not hide, for an
     unknown estimator or a missing input of it, and for a group of one that the estimator cannot compare.
@@ -173,9 +171,9 @@ def multi_reward_advantages(
     return batch_advantages(np.nansum(scores, axis=0), ~np.isnan(scores).all(axis=0), whitened, fill=fill)
 
 
-def _matrix(name: str, given: Any, shape: tuple[int, ...] | None = None) -> tuple[_Floats, _Bools]:
+def _matrix(name: str, values: Any, shape: tuple[int, ...] | None = None) -> tuple[_Floats, _Bools]:
     """Return numbers ``[B, G]`` with NaN for None and behind shorter groups, and False at both."""
-    rows: Any = np.asarray(given) if hasattr(given, "__array__") else given
+    rows: Any = np.asarray(values) if hasattr(values, "__array__") else values
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype.kind in "fiub":
         matrix, present = rows.astype(np.float64, copy=False), np.ones(rows.shape, dtype=np.bool_)
     else:
@@ -188,7 +186,7 @@ def _matrix(name: str, given: Any, shape: tuple[int, ...] | None = None) -> tupl
             matrix = np.where(present, table, nan).astype(np.float64)
         except (TypeError, ValueError, OverflowError):
             accepted = "numbers, in a sequence for each group"
-            raise ValueError(f"{name}: expected {accepted}, received {given!r:.60}") from None
+            raise ValueError(f"{name}: expected {accepted}, received {values!r:.60}") from None
     if shape is not None and matrix.shape != shape:
         raise ValueError(f"{name}: expected shape {shape}, received {matrix.shape}")
     return matrix, present
@@ -240,7 +238,7 @@ def _sums(values: _Floats) -> _Floats:
 
 
 def _over(values: _Floats, scale: _Floats | float) -> _Floats:
-    """Divide; a flat group without epsilon has a scale of 0 and advantages of 0."""
+    # A flat group without epsilon has a scale of 0 and advantages of 0.
     return np.divide(values, scale, out=np.zeros_like(values), where=np.not_equal(scale, 0.0))
 
 
@@ -259,10 +257,10 @@ def _batch_scaled(estimator: Estimator, groups: _Groups) -> _Floats:
 
 
 def _token_whitened(estimator: Estimator, groups: _Groups) -> _Floats:
-    values, counted = groups.deviations if estimator.centred else groups.values, groups.tokens > 0.0
+    values, has_tokens = groups.deviations if estimator.centred else groups.values, groups.tokens > 0.0
     if groups.tokens.sum() <= estimator.ddof:
         raise ValueError(f"{estimator.name} needs a batch with more than {estimator.ddof} token(s)")
-    mean, variance = _mean_and_variance(estimator, values[counted], groups.tokens[counted])
+    mean, variance = _mean_and_variance(estimator, values[has_tokens], groups.tokens[has_tokens])
     return _over(values - mean, (variance + estimator.epsilon) ** 0.5)
 
 
@@ -288,10 +286,11 @@ def _ranked(estimator: Estimator, groups: _Groups) -> _Floats:
     values = groups.with_absent(np.inf)
     order = np.argsort(values, axis=1)
     ordered = np.take_along_axis(values, order, axis=1)
-    places, edge = np.arange(values.shape[1]), np.ones((len(values), 1), dtype=np.bool_)
+    ranks, edge = np.arange(values.shape[1]), np.ones((len(values), 1), dtype=np.bool_)
+    # Each run of equal values has a first and a last rank; their sum is twice the mean.
     differs = ordered[:, 1:] != ordered[:, :-1]
-    first = np.maximum.accumulate(np.where(np.hstack((edge, differs)), places, 0), axis=1)
-    ends = np.where(np.hstack((differs, edge)), places, places.size)
+    first = np.maximum.accumulate(np.where(np.hstack((edge, differs)), ranks, 0), axis=1)
+    ends = np.where(np.hstack((differs, edge)), ranks, ranks.size)
     last = np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1]
     doubled = np.empty_like(order)
     np.put_along_axis(doubled, order, first + last, axis=1)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 EPSILON: Final = 1e-8
 """Added to the standard deviation by the default estimator, so that a flat group does not divide by zero."""
-_PLAIN: Final = {float, int}
 
 
 class GroupAdvantage(NamedTuple):
@@ -53,10 +52,10 @@ def group_advantage(
         mean = fsum(rewards) / len(rewards)
         distance = dist(rewards, (mean,) * len(rewards))
         # These statistics show that the rewards are in range and differ; what is odd about others is looked at below.
-        plain = 1e-9 * abs(mean) < distance <= MAX_SCORE - abs(mean) and sum(rewards).__class__ in _PLAIN
+        usual = 1e-9 * abs(mean) < distance <= MAX_SCORE - abs(mean) and sum(rewards).__class__ in {float, int}
     except (ArithmeticError, TypeError, ValueError):
-        plain = False
-    if not plain:
+        usual = False
+    if not usual:
         rewards = _numbers(rewards)
         is_flat = min(rewards) == max(rewards)
         mean = rewards[0] if is_flat else fsum(rewards) / len(rewards)
@@ -69,13 +68,12 @@ def group_advantage(
         from tfgrpo.rewarders.advantages.batch import batch_advantages, estimator_of  # noqa: PLC0415 - of the trainer side
 
         chosen = estimator_of(estimator, batch=None, token_lengths=token_lengths, greedy=greedy)
-        lengths, outside = (None if given is None else [given] for given in (token_lengths, greedy))
+        lengths, outside = (None if each is None else [each] for each in (token_lengths, greedy))
         advantages = tuple(batch_advantages([rewards], None, chosen, token_lengths=lengths, greedy=outside)[0].tolist())
     return GroupAdvantage(advantages, mean, std, rewards.index(max(rewards)))
 
 
 def _numbers(rewards: Iterable[object]) -> list[float]:
-    """Return the rewards as floats. Raises ``ValueError`` for none, and for the first that is no number up to 1e100."""
     values: list[float] = []
     for index, value in enumerate(rewards):
         if not isinstance(value, Real) or not is_finite(value) or abs(number := float(value)) > MAX_SCORE:
