@@ -76,11 +76,7 @@ def unless_it_raises(default: L, call: Callable[..., _T], *arguments: object) ->
 
 
 def described(error: BaseException, *, whole: bool = False) -> str:
-    """Return class and text of an exception, no matter what its ``__str__`` does; of a group, those of its first one too.
-
-    The text is folded into one line of at most 300 characters, and a ``RewardError`` goes without its class; ``whole``
-    leaves both as they are, up to 10,000 characters.
-    """
+    """Return class and text of an exception in a line of at most 300 characters; ``whole``: as it is, up to 10,000."""
     kind = type(error).__name__
     try:
         text = str(error)[:_WHOLE] if whole else " ".join(str(error).split())
@@ -94,10 +90,7 @@ def described(error: BaseException, *, whole: bool = False) -> str:
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """Return whether the user ends the process, which reaches only the main thread; elsewhere user code raised it.
-
-    So it did in a process that ignores Ctrl-C, such as a worker.
-    """
+    """Return whether the user ends the process, rather than the code of the user's in a thread or a worker."""
     in_main = threading.current_thread() is threading.main_thread()
     return isinstance(error, KeyboardInterrupt) and in_main and signal.getsignal(signal.SIGINT) != signal.SIG_IGN
 
@@ -218,11 +211,7 @@ def failed(name: str, error: BaseException) -> Abstained:
 
 
 def as_verdict(name: str, value: object) -> Verdict:
-    """Read a value as the verdict on one attempt: a verdict, a number of any kind, a boolean, or an object with a reward.
-
-    Numbers as text are read as numbers. None, NaN and anything else abstain, and so does a value that raises when it is
-    looked at. The score of a bare number has no evidence yet.
-    """
+    """Read a value as the verdict on one attempt: a verdict, a number, also as text, a boolean, or an object with a reward."""
     verdict = value if isinstance(value, BaseException) else caught(_read, name, value)
     return failed(name, verdict) if isinstance(verdict, BaseException) else verdict
 

@@ -35,10 +35,7 @@ _OF_GATES: Final = ("isolate", "name", "options")
 
 
 def weighted_mean(weighted: Sequence[tuple[float, float]]) -> float:
-    """Return ``sum(weight * score) / sum(weight)`` of (weight above 0, score) pairs, even where a sum may overflow.
-
-    It is never beyond the scores: rounding would take a mean of the greatest ones out of the range of scores.
-    """
+    """Return ``sum(weight * score) / sum(weight)`` of (weight above 0, score) pairs, even where a sum may overflow."""
     peak = max(weight for weight, _ in weighted)
     whole = math.fsum(weight / peak for weight, _ in weighted)
     mean = math.fsum(weight / peak / whole * score for weight, score in weighted)
@@ -51,10 +48,7 @@ def counting(scorers: Iterable[Weighted]) -> tuple[Weighted, ...]:
 
 
 def total_range(scorers: Iterable[Weighted], *, or_zero: bool = False) -> Range:
-    """Return the range of the total: the weighted means of the lower and of the upper ends.
-
-    ``or_zero``: each score may also be 0.
-    """
+    """Return the weighted means of the lower and of the upper ends; ``or_zero``: each score may also be 0."""
     ranges = [(each.weight, each.range) for each in counting(scorers)]
     if or_zero:
         ranges = [(weight, (min(0.0, low), max(0.0, high))) for weight, (low, high) in ranges]
@@ -173,10 +167,7 @@ class Composite:
         return Abstained(name, reason, any(each.broke for each in lost), any(each.late for each in lost))
 
     def reward(self, verdicts: Sequence[Verdict]) -> float | None:
-        """Return the reward of the graders of a mix, gates first; None where any has no score.
-
-        ``sum(weight / sum(weights) * part) * gate * gate ...``, in the order of the mix, neither clamped nor rounded.
-        """
+        """Return ``sum(weight / sum(weights) * part) * gate * gate ...``, not clamped or rounded; None where one is missing."""
         scores = [verdict.score for verdict in verdicts if isinstance(verdict, RewardScore)]
         if len(scores) < len(verdicts):
             return None

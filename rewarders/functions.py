@@ -44,10 +44,7 @@ _ABSENT: Final = object()
 
 
 class Columns(str):  # noqa: SLOT000 - its attributes are the columns
-    """A text with the columns of its item as attributes and keys, as DSPy passes them: ``gold.answer``, ``gold["unit"]``.
-
-    Any name of the reference is the answer, any name of the prompt the prompt; for an output, either is the output itself.
-    """
+    """A text with the columns of its item as attributes and keys, as DSPy passes them: ``gold.answer``, ``gold["unit"]``."""
 
     def __new__(cls, text: str, columns: Mapping[str, Any] = MappingProxyType({}), **roles: Any) -> Self:
         """Return the text with its columns and the values of roles."""
@@ -109,10 +106,7 @@ def _arguments(item: GraderInput, roles: Mapping[str, ParameterRole], own: Colle
 def bound(
     function: Callable[..., Any], options: Mapping[str, Any] = MappingProxyType({})
 ) -> tuple[Callable[[Any], Any], Scope]:
-    """Return a call of the function with its parameters bound by name, and what it is about; ``options`` fill others.
-
-    Raises ``OptionError`` for a signature of which it is not clear what each parameter without a default is.
-    """
+    """Return a call of the function with parameters bound by name, and its scope. Raises ``OptionError`` if unclear."""
     signature = inspect.signature(function)
     filled = partial(function, **options) if options else function
     every = signature.parameters.values()

@@ -1,7 +1,4 @@
-"""Load the Python object that ``module:attr`` or ``path/to/file.py:attr`` names; build and call nothing.
-
-A function of a script or notebook has no name that can be imported; ``handed_over`` gives it one in this process.
-"""
+"""Load the Python object that ``module:attr``, ``path/to/file.py:attr`` or a name of ``handed_over`` means; call nothing."""
 
 from __future__ import annotations
 
@@ -95,10 +92,7 @@ def is_name(text: str) -> bool:
 
 @contextmanager
 def handed_over() -> Iterator[Callable[[object], str]]:
-    """Yield a function that returns a name for an object, by which ``load_object`` finds it until the block ends.
-
-    What can be imported keeps its name, ``module:qualname``. Two objects in use at once never share one.
-    """
+    """Yield a function that names an object, so that ``load_object`` finds it until the block ends; no two share a name."""
     own: dict[str, object] = {}
     with _LOCK:
         _HANDED_OVER.append(own)
@@ -199,10 +193,7 @@ def _foreign_sibling(file: Path) -> str | None:
 
 @contextmanager
 def kolibrify_names() -> Iterator[None]:
-    """For the length of a block, ``Grader``, ``GradeResult`` and ``GraderInput`` can be imported from ``kolibrify``.
-
-    Grader files may be written for ``kolibrify.rl_dataserver.graders``; its place is taken only where it is missing.
-    """
+    """For the length of a block, what grader files import from ``kolibrify.rl_dataserver.graders`` is there, if need be."""
     if KOLIBRIFY in sys.modules or importlib.util.find_spec(KOLIBRIFY) is not None:
         yield
         return

@@ -1,7 +1,4 @@
-"""Build scorers from options: our own are pydantic dataclasses, whose types say what they accept.
-
-Everything invalid is reported at once, each value with what would have been accepted.
-"""
+"""Build scorers from options: pydantic dataclasses, which report everything invalid at once, with what is accepted instead."""
 
 from __future__ import annotations
 

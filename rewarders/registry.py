@@ -132,10 +132,7 @@ def _built_in(name: str, options: dict[str, Any], where: str, key: str) -> Score
 
 
 def as_scorer(name: str, target: object, options: Mapping[str, Any], where: str, key: str = ": options") -> Scorer:
-    """Return a user's object as a scorer: what a class or factory makes, an object as it is, or a function's call.
-
-    Raises ``PipelineError`` when it is none and makes none.
-    """
+    """Return a user's object as a scorer: what a class or factory makes, an object, or a function. Raises ``PipelineError``."""
     if callable(target) and (isinstance(target, type) or not _scores(target)) and call_fits(target, options):
         made: object = constructed(target, options, where, key)
         if inspect.iscoroutine(made):

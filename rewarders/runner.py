@@ -1,8 +1,4 @@
-"""Run scorers: each in its place, within its limit, no matter what its code does; and total the scores of a group.
-
-One runner serves a learning run, a selection, the data server and offline grading. It may be used from several threads and
-event loops at once.
-"""
+"""Run scorers, each in its place and within its limit, from any thread or event loop; total the scores of a group."""
 
 from __future__ import annotations
 
@@ -59,10 +55,7 @@ class ScoreRunner:
     """Runs scorers. Close it at the end."""
 
     def __init__(self, *, timeout_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """``timeout_s``: default limit of a call; None: 30 s, or 600 s for a scorer that calls a model.
-
-        ``clock``: of the pause of a scorer whose processes keep ending.
-        """
+        """``timeout_s``: default limit of a call; ``clock``: of the pause of a scorer whose processes keep ending."""
         self._timeout_s, self._clock = timeout_s, clock
         self._lock = threading.Lock()  # guards the fields below
         self._pools: dict[int, tuple[Scorer, WorkerPool]] = {}
@@ -127,10 +120,7 @@ class ScoreRunner:
     async def score(
         self, scorer: AnyScorer, contexts: Sequence[RewardContext], timeout_s: float | None = None
     ) -> list[Verdicts]:
-        """Return the verdicts on the attempts of each context, in order.
-
-        ``timeout_s`` bounds each call of a scorer, and of each member of a composite.
-        """
+        """Return the verdicts on the attempts of each context; ``timeout_s`` bounds each call of a scorer and of a member."""
         if isinstance(scorer, ByDataset):
             return await all_of(self._routed(scorer, context, timeout_s) for context in contexts)
         if isinstance(scorer, Composite):
@@ -249,12 +239,9 @@ _NO_GRADER: Final = ("expected a list of results", NO_NUMBER[0], "the result has
 
 
 def refuse_no_scorer(scorer: Scorer, where: str) -> None:
-    """Ask a user's scorer about a made-up attempt. Raise ``PipelineError`` if it takes none, exits, or returns no number.
-
-    Anything else that it raises may be its word on this attempt; so may None and NaN. A coroutine, which may call a service,
-    and a scorer of groups are not asked.
-    """
+    """Ask a user's scorer about a made-up attempt. Raise ``PipelineError`` if it takes none, exits, or returns no number."""
     verdict = _trial_verdict(scorer, TRIAL)
+    # Anything else that it raises may be its word on this attempt; so may None and NaN.
     reason = verdict.reason if isinstance(verdict, Abstained) else ""
     if reason.endswith((REJECTS, *_NO_GRADER)) or reason.startswith("SystemExit"):
         accepted = "a grader: called with a GraderInput, or grade_batch with a list of them, it returns numbers"

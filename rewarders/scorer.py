@@ -245,11 +245,7 @@ class ScorerSource:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scorer:
-    """One way to score attempts.
-
-    ``call`` takes one ``GraderInput`` (scope ``item``), a list of them (``batch``), or a ``RewardContext`` (``group``), and
-    returns a score, one result for each, or one verdict for each attempt.
-    """
+    """One way to score: of scope ``item`` by a ``GraderInput``, ``batch`` by a list, ``group`` by a ``RewardContext``."""
 
     rewarder_id: str
     call: Callable[[Any], Any]

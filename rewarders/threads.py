@@ -28,10 +28,7 @@ CANCEL_WAIT_S = 2.0
 
 
 class RewarderThreads(Executor):
-    """At most ``limit`` concurrent calls, first come first served; each on a new daemon thread.
-
-    A thread costs about 0.1 ms to start, far less than a rewarder that needs one.
-    """
+    """At most ``limit`` concurrent calls, first come first served; each on a new daemon thread, which costs about 0.1 ms."""
 
     def __init__(self, limit: int = 8, name: str = "rewarder") -> None:
         """``name``: of the threads, for whoever looks at a process."""
@@ -88,11 +85,7 @@ class RewarderThreads(Executor):
 
 
 async def concurrently(calls: Sequence[Callable[[], Any]], tell: Report, limit_s: float, grace_s: float = 0.0) -> None:
-    """Make calls at once, and tell of each what it returned or raised: ``RewarderTimeout`` where that comes late or never.
-
-    A call is late ``limit_s`` and the grace after the beginning. Then its coroutine is cancelled, and left behind if it goes
-    on all the same.
-    """
+    """Make calls at once, and tell of each what it returned or raised: ``RewarderTimeout`` after the limit and the grace."""
     late, end, left = RewarderTimeout(no_score(limit_s)), time.monotonic() + limit_s + grace_s, {*range(len(calls))}
 
     async def one(at: int) -> None:

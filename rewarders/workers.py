@@ -86,10 +86,7 @@ def worker_count() -> int:
 
 
 def memory_limit() -> int:
-    """Return the bytes of data that one worker may allocate: of half the machine's memory, a share for a few greedy ones.
-
-    Not one for each core: libraries allocate, though they do not touch, tens of megabytes for each core.
-    """
+    """Return the bytes that one worker may allocate: of half the machine's memory, a share for a few greedy ones."""
     try:
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
@@ -148,10 +145,7 @@ class _Process:
         self._connection.send((parts, limit_s, cpu_s))
 
     def next(self, deadline: float) -> WorkerMessage:
-        """Return its next message.
-
-        Raises ``TimeoutError``, ``EOFError`` when it has ended, and ``ValueError``, ``TypeError`` or ``LookupError`` for none.
-        """
+        """Return its next message. Raises ``TimeoutError``, ``EOFError`` at its end, ``ValueError`` and the like for none."""
         message = self._received(deadline)
         if message in (BEGIN, DONE, UNREADABLE):
             return message

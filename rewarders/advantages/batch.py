@@ -1,7 +1,4 @@
-"""Advantage estimators by name, and their values for many groups as arrays: one row a group, masked where a reward is absent.
-
-The constants of the estimators are in ``estimators.jsonl``.
-"""
+"""Advantage estimators by name (``estimators.jsonl``), for arrays of groups, masked where a reward is absent."""
 
 from __future__ import annotations
 

@@ -86,11 +86,7 @@ def _numbers(rewards: Iterable[object]) -> list[float]:
 
 
 def relative_ranks(rewards: Sequence[float]) -> tuple[float, ...]:
-    """Return the rank of each reward in its group: 1 for the best, 0 for the worst, in even steps.
-
-    Equal rewards share the mean of their ranks, so a flat group, and a group of one, has 0.5 throughout. Raises
-    ``ValueError`` as ``group_advantage`` does.
-    """
+    """Return the rank of each reward in its group, 1 for the best, 0 for the worst; equal rewards share the mean of theirs."""
     values = _numbers(rewards)
     ordered, steps = sorted(values), 2 * len(values) - 2
     if not steps:
@@ -99,10 +95,7 @@ def relative_ranks(rewards: Sequence[float]) -> tuple[float, ...]:
 
 
 def best_first(rewards: Sequence[float], tokens: Sequence[int | None] | None = None) -> tuple[int, ...]:
-    """Return indices from best to worst: greater reward, then fewer tokens (unknown last), then the earlier index.
-
-    Raises ``ValueError`` as ``group_advantage`` does, and when ``tokens`` has another length.
-    """
+    """Return indices from best to worst: greater reward, then fewer tokens (unknown last), then the earlier index."""
     values = _numbers(rewards)
     costs = [0] * len(values) if tokens is None else [inf if count is None else count for count in tokens]
     if len(costs) != len(values):

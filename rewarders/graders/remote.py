@@ -1,8 +1,4 @@
-"""Grader that sends a batch as JSON to an HTTP service, and reads the results item by item.
-
-One time limit covers the whole call, with all retries and a slow response. Items without a usable result are not graded;
-an unavailable service raises.
-"""
+"""Grader that sends a batch to an HTTP service, in one time limit for all retries, and reads the results item by item."""
 
 from __future__ import annotations
 
@@ -78,11 +74,7 @@ class RemoteGrader(Options):
     shows_unknown: ClassVar[bool] = False
 
     async def grade_batch(self, inputs: Sequence[GraderInput], /) -> Verdicts:
-        """Return one verdict on each input, in order.
-
-        Raises ``RewarderTimeout`` without a complete response in time, ``GraderUnavailable`` when the service cannot be
-        reached, refuses, or sends no results.
-        """
+        """Return one verdict on each input, in order. Raises ``RewarderTimeout``, ``GraderUnavailable`` without an answer."""
         samples = [_sample(item) for item in inputs]
         sent = {item: sample for item, sample in enumerate(samples) if isinstance(sample, bytes)}
         if not sent:

@@ -253,10 +253,7 @@ _HALVES: Final[Mapping[Preference, int]] = {"first": 2, "tie": 1, "second": 0}
 
 
 def relative(rewarder_id: str = "relative", **options: Any) -> RelativeRewarder | PairwiseRewarder:
-    """Return the scorer of a pipeline file: by totals, or by comparisons when there is an option ``judge``.
-
-    Raises ``PipelineError`` with every problem of the options.
-    """
+    """Return the scorer of a pipeline file: by totals, or with ``judge`` by comparisons. Raises ``PipelineError``."""
     variant, judge = options.pop("variant", "rank"), options.pop("judge", None)
     problems = [Problem(each, repr(options[each]), "judge, rewarder_id, variant") for each in sorted(options)]
     try:
@@ -287,11 +284,7 @@ def relative_values(totals: Sequence[float], variant: Variant) -> tuple[float, .
 
 @options_dataclass(frozen=True, slots=True)
 class RelativeRewarder(Options):
-    """Rank of each attempt's total among the attempts of its group. Outputs are not looked at.
-
-    A flat group gets 0.5 throughout under ``rank``, and 0.0 under the two others. It abstains on attempts without a total,
-    which are not ranked.
-    """
+    """Rank of each attempt's total among those of its group; a flat group has 0.5 as ``rank``, else 0.0."""
 
     variant: Annotated[Variant, accepts(", ".join(get_args(Variant)))] = "rank"
     """``rank``: 1 best to 0 worst, ties share the mean. ``centered``: total minus group mean.
@@ -324,11 +317,8 @@ class RelativeRewarder(Options):
 
 
 def chosen_pairs(count: int, most: int) -> tuple[tuple[int, int], ...]:
-    """Return the pairs of ``count`` outputs to compare: all, or about ``most``, evenly distributed.
-
-    Neighbours on a ring first, then those at distance two, and so on, so that every output is compared about equally
-    often. At least ``count - 1`` pairs, which connect all outputs.
-    """
+    """Return the pairs of ``count`` outputs to compare: all, or about ``most``, evenly distributed."""
+    # Neighbours on a ring first, so that every output is compared about equally often; count - 1 pairs connect all.
     wanted = min(count * (count - 1) // 2, max(most, count - 1))
     ring = ((index, (index + distance) % count) for distance in range(1, count // 2 + 1) for index in range(count))
     pairs = dict.fromkeys((min(ends), max(ends)) for ends in ring)

@@ -73,11 +73,7 @@ class JudgeModel(Protocol):
     """Answers questions of judges, within one group of one run."""
 
     async def ask(self, question: JudgeQuestion, timeout_s: float | None = None) -> JudgeReply:
-        """Answer. The same question of the same run is paid for once.
-
-        Raises ``ModelCallError`` when there is no answer, such as ``ModelTimeout`` after ``timeout_s``; the vote is lost.
-        Any other error (``BudgetRefused``, a refused key) ends the run, and passes through.
-        """
+        """Answer; a run pays once for a question. Raises ``ModelCallError`` for a lost vote; other errors end the run."""
         ...
 
 

@@ -166,20 +166,13 @@ def read_score(text: str) -> Judgement[float]:
 
 
 def read_preference(text: str) -> Judgement[Preference]:
-    """Return the preference of a reply: the member ``better`` of a JSON object in it, or a labelled word.
-
-    Raises ``ValueError`` for no preference, for different ones, and for quotations alone.
-    """
+    """Return the preference of a reply: the member ``better`` of a JSON object, or a labelled word. Raises ``ValueError``."""
     prose, answers = _split(text, "better")
     return Judgement(_word_of(prose, answers, "better", _BETTER, _PREFERENCES), _reason(answers))
 
 
 def read_verdict(text: str) -> Judgement[float]:
-    """Return 1 for ``correct``, 0 for ``incorrect`` and ``unattempted``.
-
-    The verdict is the member ``verdict`` of a JSON object, a labelled word, or a word that is the whole reply. Raises
-    ``ValueError`` for no verdict, for different ones, and for quotations alone.
-    """
+    """Return 1 for the verdict ``correct``, 0 for ``incorrect`` and ``unattempted``. Raises ``ValueError``."""
     prose, answers = _split(text, "verdict")
     alone = _VERDICTS.get(_bare(_unwrapped(prose).rstrip(".")))
     verdict = alone or _word_of(prose, answers, "verdict", _VERDICT, _VERDICTS)

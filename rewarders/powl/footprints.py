@@ -35,11 +35,7 @@ RELATIONS: Final = Rows._fields
 
 @dataclass(frozen=True, repr=False)
 class Footprint:
-    """Relations between the labels of a model, in one of three readings; see ``footprint``.
-
-    Footprints are equal when all their fields are; one read from JSON has no start, end and length. Sets of pairs are
-    made on first use.
-    """
+    """Relations between the labels of a model, in one of three readings; one read from JSON has no start, end and length."""
 
     mode: FootprintMode
     activities: tuple[str, ...]
@@ -354,10 +350,7 @@ def self_consistency(given: Model | Footprint) -> float:
 def group_consensus(
     group: Sequence[Model | Footprint], aggregate: Aggregate = "pooled", *, mode: FootprintMode = "block"
 ) -> tuple[float, ...]:
-    """Return for each candidate the mean similarity to the others, from 0 to 1; the medoid has the greatest.
-
-    Raises ``ValueError`` for fewer than two candidates.
-    """
+    """Return each candidate's mean similarity to the others, from 0 to 1. Raises ``ValueError`` for fewer than two."""
     if len(group) < 2:
         raise ValueError(f"consensus needs at least two candidates, not {len(group)}")
     footprints = [footprint_of(each, mode) for each in group]

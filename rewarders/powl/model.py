@@ -39,10 +39,7 @@ def add_pairs(rows: list[int], left: int, right: int) -> None:
 
 
 def successors(size: int, pairs: Collection[tuple[int, int]]) -> tuple[int, ...]:
-    """Return for each of ``size`` elements the mask of all that come after it, directly or transitively.
-
-    Raises ``PowlError`` for a pair with an unknown element, or with the same one twice, and for a cycle.
-    """
+    """Return for each element the mask of all that come after it. Raises ``PowlError`` for an unknown element and a cycle."""
     direct = [0] * size
     for before, after in pairs:
         for position in (before, after):
@@ -264,10 +261,7 @@ def structural_key(model: Model) -> str:
 
 
 def label_fingerprint(model: Model) -> str:
-    """Return all labels, with repetitions, in the order of their UTF-16 code units, joined by an arrow.
-
-    Operators are ignored: ``SEQUENCE(a, b)`` and ``XOR(b, a)`` have the same fingerprint.
-    """
+    """Return all labels, with repetitions, by UTF-16 code units, joined by an arrow; operators do not count."""
     # As Java compares strings, so that keys of earlier systems stay the same.
     return " → ".join(sorted(labels_of(model), key=lambda label: label.encode("utf-16-be")))
 
@@ -361,11 +355,7 @@ class Validation:
 
 
 def validate(model: Model, *, allowed_labels: Collection[str] | None = None) -> Validation:
-    """Return all errors and warnings of a model.
-
-    Errors: the id of an ancestor; no activity; a label that is not in ``allowed_labels``. Warnings: a repeated id; a
-    repeated label; an operator around a single child.
-    """
+    """Return all errors and warnings of a model: its ids, its labels, and operators around a single child."""
     every = [*sites(model)]
     ids, labels = Counter(site.id for site in every), Counter(labels_of(model))
     allowed = None if allowed_labels is None else frozenset(allowed_labels)

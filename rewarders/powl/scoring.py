@@ -78,11 +78,7 @@ class _ModelScorer(Options):
 
 @dataclass(frozen=True, slots=True)
 class PowlFootprint(_ModelScorer):
-    """Similarity of each model's footprint to the reference's, from 0 to 1.
-
-    The reference is the item's answer, else ``reference`` or ``footprint`` of its metadata: a model as text or JSON, or a
-    footprint as JSON. Without one it abstains.
-    """
+    """Similarity of each model's footprint to that of the answer, else of ``reference`` or ``footprint`` in the metadata."""
 
     rewarder_id: Name = "powl_footprint"
     mode: _Mode = "block"
@@ -157,10 +153,7 @@ class PowlValid(_ModelScorer):
 
 @dataclass(frozen=True, slots=True)
 class PowlSelfConsistency(_ModelScorer):
-    """Share of related pairs that a model does not contradict, from 0 to 1; needs no reference.
-
-    It measures coherence, not correctness: a single activity contradicts nothing.
-    """
+    """Share of related pairs that a model does not contradict, from 0 to 1: it measures coherence, not correctness."""
 
     rewarder_id: Name = "powl_self_consistency"
 
@@ -173,10 +166,7 @@ class PowlSelfConsistency(_ModelScorer):
 
 @dataclass(frozen=True, slots=True)
 class PowlGroupConsensus(_ModelScorer):
-    """Mean similarity of each model to the others of its group, from 0 to 1; needs no reference.
-
-    Outputs without a model score 0 and are not compared with. It abstains on the only model of a group.
-    """
+    """Mean similarity of each model to the others of its group, from 0 to 1. It abstains on the only model of a group."""
 
     rewarder_id: Name = "powl_group_consensus"
     mode: _Mode = "block"

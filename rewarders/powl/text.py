@@ -86,10 +86,7 @@ _CLOSES_NOTHING: Final = "this ) closes nothing: did the model end too early?"
 
 
 def to_text(model: Model) -> str:
-    """Return one line such as ``SEQUENCE(ACTIVITY(a), XOR(ACTIVITY(b), SILENT()))``.
-
-    A label that cannot be parsed from ``ACTIVITY(label)`` is written ``ACTIVITY["…"]``, as a JSON string.
-    """
+    """Return one line such as ``SEQUENCE(ACTIVITY(a), XOR(ACTIVITY(b), SILENT()))``; some labels become JSON strings."""
 
     def combine(node: Model, parts: Sequence[str]) -> str:
         if isinstance(node, Operator):
@@ -124,10 +121,7 @@ def parse_text(text: str | None, *, aliases: bool = False) -> Model:
 
 
 def without_wrapping(text: str) -> str:
-    """Replace reasoning tags and lines of code fences by white space of the same length.
-
-    A fenced block that starts with ``{`` is the answer, the last one of several; then all text around it is blanked.
-    """
+    """Blank reasoning and fences, at equal length, and all around the last fenced block that starts with ``{``."""
     return _last_block(text, lambda block: block.lstrip().startswith("{"))
 
 
@@ -338,10 +332,7 @@ def _matches(text: str) -> dict[int, int]:
 
 
 def _refuse_loose_ends(text: str, chosen: _Found, others: Sequence[_Found]) -> None:
-    """Refuse a surplus closing parenthesis in the same paragraph: the model may have ended too early.
-
-    At the very end it is accepted, unless there are other expressions, of which the chosen one may be a part.
-    """
+    """Refuse a surplus closing parenthesis in the same paragraph: the model may have ended too early."""
     if others and (gap := _SURPLUS.fullmatch(text, others[-1].end, chosen.begin)):
         raise _Mistake(gap.start("extra"), _CLOSES_NOTHING)
     if not others and _CLOSERS.fullmatch(text, chosen.end):

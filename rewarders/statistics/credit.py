@@ -141,10 +141,7 @@ class Evidence:
 
 
 def row_weight(one: int, other: int) -> float:
-    """Return the weight of the difference of the means of so many attempts: its inverse variance, in attempts.
-
-    Raises ``ValueError`` for a side without a scored attempt: that is no row.
-    """
+    """Return the inverse variance, in attempts, of a difference of means. Raises ``ValueError`` for a side without any."""
     if one < 1 or other < 1:
         raise ValueError(f"{one} and {other} scored attempts: a row needs at least one on each side")
     return 1.0 / (1.0 / one + 1.0 / other)
@@ -236,10 +233,7 @@ class Posterior:
 
 
 def posterior(rows: Evidence, supported: FloatArray, variance: float | None = None, rules: Rules = RULES) -> Posterior:
-    """Return the posterior of the effects after these rows, with the support of each lesson.
-
-    ``variance`` is that of one attempt, from ``attempt_variance``; None before any.
-    """
+    """Return the posterior of the effects after these rows; ``variance`` is that of one attempt, None before any."""
     noise = POINTS**2 * (rules.first_variance if variance is None else variance)
     lessons = len(supported)
     # From (word, own effects) to effects: a column of support beside the identity.
@@ -273,10 +267,7 @@ def on_trial(effects: Posterior, net: FloatArray, subjects: Sequence[int], rules
 
 
 def mean_difference(differences: Sequence[float], rules: Rules = RULES) -> Effect:
-    """Return the mean of differences by item, in points, with its standard error; ``differences`` are shares of the range.
-
-    Raises ``ValueError`` for none.
-    """
+    """Return the mean of differences by item, shares of the range, in points, with its standard error."""
     # Few items may all be equal by chance, which does not make their mean exact.
     variance = max(rules.least_variance, float(np.var(differences)))
     return Effect(POINTS * fmean(differences), POINTS * math.sqrt(variance / len(differences)))
@@ -317,10 +308,7 @@ class HeldOut:
 
 
 def comes_into_force(total: Effect, held_out: Effect, *, by_person: bool = False, rules: Rules = RULES) -> bool:
-    """Return whether a library is in force tomorrow: likely better than none, where held-out items agree.
-
-    ``by_person`` is whether a person put into force what is in force: that stays while both are above zero.
-    """
+    """Return whether a library is in force tomorrow; ``by_person``: what a person chose stays while both are above zero."""
     all_rows, held = (0.0, 0.0) if by_person else (rules.enter, rules.enter_held)
     return total.z > all_rows and held_out.z > held
 

@@ -1,7 +1,4 @@
-"""Means, standard errors, intervals and k-attempt metrics; evidence that is valid at every look.
-
-An empty input is an error, never a zero.
-"""
+"""Means, errors, intervals and k-attempt metrics; evidence that is valid at every look. No input is an error, never zero."""
 
 from __future__ import annotations
 
@@ -82,20 +79,13 @@ def bootstrap_interval(groups: Sequence[Sequence[float]], *, seed: int) -> Inter
 
 
 def pass_at_k(attempts: int, passed: int, k: int) -> float:
-    """Return the probability that at least one of k attempts passes: ``1 - C(n - c, k) / C(n, k)``.
-
-    The unbiased estimator of Chen et al. (2021, arXiv:2107.03374). Raises ``ValueError`` unless ``1 <= k <= attempts``
-    and ``0 <= passed <= attempts``.
-    """
+    """Return the chance that one of k attempts passes, ``1 - C(n - c, k) / C(n, k)`` (Chen et al. 2021, arXiv:2107.03374)."""
     _check_counts(attempts, passed, k)
     return 1.0 - math.comb(attempts - passed, k) / math.comb(attempts, k)
 
 
 def pass_hat_k(attempts: int, passed: int, k: int) -> float:
-    """Return the probability that all of k attempts pass: ``C(c, k) / C(n, k)`` (Yao et al. 2024, arXiv:2406.12045).
-
-    Raises ``ValueError`` like ``pass_at_k``.
-    """
+    """Return the chance that all of k attempts pass: ``C(c, k) / C(n, k)`` (Yao et al. 2024, arXiv:2406.12045)."""
     _check_counts(attempts, passed, k)
     return math.comb(passed, k) / math.comb(attempts, k)
 
@@ -120,10 +110,7 @@ def _log_comb(n: int, k: int) -> float:
 
 
 def mean_at_k(groups: Sequence[Sequence[float]], k: int) -> float:
-    """Return the mean over items of the mean of each item's first k rewards.
-
-    Raises ``ValueError`` for no item, and for one with fewer than k rewards.
-    """
+    """Return the mean over items of each one's first k rewards. Raises ``ValueError`` for no item and for fewer rewards."""
     if k < 1 or any(len(group) < k for group in groups):
         raise ValueError(f"mean@{k} needs k of at least 1 and at least k rewards for each item")
     return _mean([_mean(group[:k]) for group in groups])

@@ -79,11 +79,7 @@ class JsonValid(Options, ItemScorer):
 
 @dataclass(frozen=True, slots=True)
 class LatexOnly(Options, ItemScorer):
-    r"""1.0 when the final answer starts and ends as a formula, with text between, else 0.0.
-
-    A formula is ``$…$``, ``$$…$$``, ``\(…\)``, ``\[…\]``, ``\boxed{…}`` or ``\begin{e}…\end{e}``. Only the outermost ends
-    count, so that ``$5$ and $6$`` passes.
-    """
+    """1.0 when the final answer starts and ends as a formula, with text between, else 0.0: ``$5$ and $6$`` passes."""
 
     def score_one(self, item: GraderInput) -> float:
         text = (final_answer(item) or "").strip()
@@ -143,11 +139,7 @@ class SchemaGrader(Options, ItemScorer):
 
 
 def fenced_block(text: str) -> str | None:
-    """Return the stripped content of the first fenced block; None without one, or when it is empty.
-
-    A block opens with three backticks, at most letters, digits, ``_`` or ``-``, and a line feed immediately after them; it
-    ends at the next three backticks.
-    """
+    """Return the stripped content of the first fenced block; None without one, or when it is empty."""
     fence = _FENCE.search(text)
     return (fence[1].strip() or None) if fence else None
 

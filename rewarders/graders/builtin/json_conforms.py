@@ -1,7 +1,4 @@
-"""Scorer of JSON by a JSON schema. The schema's ``pattern`` may backtrack without end, so that it runs in a worker process.
-
-Nothing is fetched: a schema that refers to another address is refused.
-"""
+"""Scorer of JSON by a JSON schema, in a worker process: its ``pattern`` may backtrack without end. Nothing is fetched."""
 
 from __future__ import annotations
 

@@ -97,10 +97,7 @@ def _relative_difference(one: list[Any], other: list[Any]) -> float | None:
 
 
 def parsed(text: str, *, units: bool = True) -> list[Any]:
-    """Return what the library reads in a text; nothing for text without a formula.
-
-    ``units``: whether to drop what may be a unit, as the library does by itself: of ``5 - 5c`` the variable.
-    """
+    """Return the formula of a text, if any; ``units``: whether to drop what may be one, of ``5 - 5c`` the variable."""
     math_verify, wanted = _library(units)
     # Without the library's own limits, which are by the clock and count as no formula.
     return list(_tried((), math_verify.parse, text, extraction_config=wanted, parsing_timeout=None, raise_on_error=True))

@@ -1,7 +1,4 @@
-"""Scorer of SQL by the rows that it returns from a SQLite database, compared with those of the reference query.
-
-Nothing is written: the database is opened read-only, and statements other than queries are refused.
-"""
+"""Scorer of SQL by the rows that it returns from a SQLite database, which is read only, beside those of the reference query."""
 
 from __future__ import annotations
 

@@ -95,10 +95,7 @@ class Exact(TextScorer):
 
 @dataclass(frozen=True, slots=True)
 class Includes(TextScorer):
-    """1.0 when the reference occurs in the answer: in its marked part, else anywhere behind the reasoning; else 0.0.
-
-    White space is folded. A denial of it or another answer next to it is not noticed; ``gt`` notices.
-    """
+    """1.0 when the reference occurs in the answer, white space folded, else 0.0. Unlike ``gt`` it notices no denial."""
 
     ignore_case: Flag = True
     whole_words: Flag = True

@@ -1,7 +1,4 @@
-"""Scorers of how an attempt was made: its tool calls compared with those of a reference, its cost, its time and its tokens.
-
-What is not known of an attempt leaves it without a score, and is never 0.
-"""
+"""Scorers of the tool calls, the cost, the time and the tokens of an attempt; what is not known of it is ungraded, never 0."""
 
 from __future__ import annotations
 
