@@ -1,8 +1,7 @@
 """Call user code in this thread, and keep what it raises as a value; read what a scorer returns as one verdict on each attempt.
 
-Results may be objects, mappings or bare numbers, in any order, too few or too many. An unusable result costs its own
-attempt the score, and no other. Code may raise what is no ``Exception`` (``sys.exit``, time limits of ``func_timeout``,
-``pytest.fail``), which is distinguished from the end of the process.
+Results may be objects, mappings or bare numbers, in any order, too few or too many; an unusable one costs its own attempt the
+score. Code may raise what is no ``Exception`` (``sys.exit``, ``pytest.fail``), which does not end the process.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ Report: TypeAlias = Callable[[int, Any], None]
 """Gets the index of an attempt, or of a call, and what became of it."""
 _Name: TypeAlias = tuple[Hashable, Hashable]
 NO_NUMBER: Final = ("is no number", f"is no finite number of at most {MAX_SCORE:g}")
+# Messages of a worker: it has made the scorer, it calls it, it has scored all, it cannot read what it was asked about. Any
+# other one is a verdict.
 READY: Final = b"ready"
 BEGIN: Final = b"begin"
 DONE: Final = b"done"
 UNREADABLE: Final = b"unreadable"
-"""Messages of a worker: it has made the scorer, it calls it, it has scored all, it cannot read what it was asked about. Any
-other one is a verdict."""
 REJECTS: Final = " (it does not take what it is called with)"
 NO_RESULT: Final = "returned no result for it"
 _SHOWN: Final = 60
@@ -112,8 +111,7 @@ def perform(
     """Score all attempts; ``begin`` is called before each call of the scorer's code, to start its clocks.
 
     An error of the scorer's code costs the attempts of that call. Of a failed batch whose attempts are independent each is
-    asked about alone. A verdict that comes later than ``limit_s`` after its call began never counts, whoever was kept from
-    looking meanwhile. Ctrl-C passes through.
+    asked about alone. Ctrl-C passes through.
     """
     name, waiting = scorer.rewarder_id, [(range(size(work)), work)]
 
@@ -133,6 +131,7 @@ def perform(
         begin()
         begun = time.monotonic()
         verdicts = caught(_called, scorer, part, limit_s)
+        # Late, although the code may have kept everyone from looking meanwhile.
         if time.monotonic() - begun > limit_s:
             verdicts = RewarderTimeout(no_score(limit_s))
         if isinstance(verdicts, BaseException):

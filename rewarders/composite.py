@@ -18,8 +18,8 @@ from tfgrpo.stores.outcomes import MAX_SCORE, RewardScore
 
 OnAbstain: TypeAlias = Literal["fail", "skip", "zero"]
 Build: TypeAlias = Callable[[str, Mapping[str, Any], str], "AnyScorer"]
+# Decimals of a total, so that mathematically equal weighted sums tie
 DECIMALS: Final = 12
-"""Decimals of a total, so that mathematically equal weighted sums tie."""
 _KEYS: Final = ("gates", "on_abstain", "parts", "rewarder_id")
 _DEEPEST: Final = 8
 _POLICIES: Final = ", ".join(get_args(OnAbstain))
@@ -60,8 +60,8 @@ def total_range(scorers: Iterable[Weighted], *, or_zero: bool = False) -> Range:
 class Composite:
     """``sum(weight * score) / sum(weight)`` over its parts, times the score of every gate.
 
-    Gates score from 0 to 1, and no part is asked about an attempt with a closed gate. Raises ``ValueError`` for weights that
-    are all 0 or too large, for two members of one name, and for a member that ranks totals, which only a run has.
+    Gates score from 0 to 1, and no part is asked about an attempt with a closed gate. Raises ``ValueError`` for members that
+    have no total.
     """
 
     parts: tuple[Weighted, ...]
@@ -185,7 +185,6 @@ class ByDataset:
     route: Callable[[RewardContext], tuple[Composite, RewardContext]]
     """Returns the graders of an item, and the context with its record. Raises for an item of no dataset."""
     members: tuple[Composite, ...]
-    """The graders of every dataset."""
     score_range: Range = UNIT
 
     ranks: ClassVar[bool] = False
@@ -232,11 +231,7 @@ def scorers_within(scorer: AnyScorer, above: str = "") -> Iterator[tuple[str, An
 
 
 def check_scorers(scorers: Sequence[Weighted], *, group_size: int = 2) -> None:
-    """Refuse scorers without a total for groups of ``group_size``.
-
-    Raises ``PipelineError``, with every problem, when none counts, when two have the same id, when the only ones that count
-    rank the totals of others, and when one that counts would rank a single attempt.
-    """
+    """Raise ``PipelineError``, with every problem, for scorers that have no total for groups of ``group_size``."""
     problems = _repeated([each.scorer for each in scorers], "rewarders")
     with_weight = [weighted.scorer for weighted in counting(scorers)]
     if all(each.ranks for each in with_weight):

@@ -1,7 +1,6 @@
 """Call a Python function as a scorer, its parameters bound by name; build what a class or factory makes of options.
 
-Names are those of the frameworks that people bring functions from; one that is unknown, or that could be the output as well as
-the reference, is refused.
+Names are those of the frameworks that people bring functions from; one that is unknown or unclear is refused.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ NAMES: Final[Mapping[ParameterRole, str]] = MappingProxyType(
     json.loads(Path(__file__).with_name("parameters.json").read_text("utf-8"))
 )
 """Names of parameters by what they are bound to; case and underscores do not matter."""
+# The reference where another parameter is the output, the output where another one is the reference
 EITHER: Final = ("answer", "solution")
-"""The reference where another parameter is the output, the output where another one is the reference."""
 _ROLES: Final[Mapping[str, ParameterRole]] = {bare_name(name): role for role, names in NAMES.items() for name in names.split()}
 # Names under which DSPy passes objects with attributes
 _VIEWED: Final = frozenset({"gold", "example", "pred", "prediction"})
@@ -157,15 +156,10 @@ def _roles(signature: inspect.Signature, declared: list[inspect.Parameter]) -> d
     other: ParameterRole = "reference" if "output" in taken else "output"
     chosen = {name: other if role == "either" else role for name, role in roles.items()}
     outputs, references = ([name for name, each in chosen.items() if each == role] for role in ("output", "reference"))
-    fault = ""
-    if "either" in taken and not taken & {"output", "reference"}:
-        fault = "which does not say what the output is"
-    elif len(outputs) > 1 or len(references) > 1:
-        twice, what = (outputs, "output") if len(outputs) > 1 else (references, "reference")
-        fault = f"where {' and '.join(twice)} are both the {what}"
-    elif not outputs or "context" in taken:
-        fault = "which takes no output"
-    if fault:
+    is_open = "either" in taken and not taken & {"output", "reference"}
+    if is_open or len(outputs) != 1 or len(references) > 1 or "context" in taken:
+        readings = [" or ".join(names) or "nothing" for names in (outputs, references)]
+        fault = f"where the output may be {readings[0]} and the reference {readings[1]}"
         raise OptionError(f"a function of {signature}, {fault}", SIGNATURES)
     if [*map(bare_name, chosen)] == ["text"] and len(declared) == len(signature.parameters):
         # Any function of one text, such as ``textwrap.dedent``, would pass for a scorer.

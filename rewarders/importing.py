@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib.util
 import os
@@ -175,18 +174,14 @@ def _run(file_name: str, folder: Path, entry: str, where: str) -> ModuleType:
 
 
 def _foreign_sibling(file: Path) -> str | None:
-    """Return an import that should be a sibling of the file, and is from the folder of another loaded file; None for none."""
+    # Of its folder and of that of another loaded file, Python would have loaded the module of the first alone.
     loaded = [module.__file__ for name, module in [*sys.modules.items()] if name.startswith(_FILES)]
     others = {Path(origin).parent for origin in loaded if origin} - {file.parent}
-    imported = set[str]()
-    for node in ast.walk(ast.parse(file.read_bytes())) if others and file.suffix == ".py" else ():
-        if isinstance(node, ast.Import):
-            imported |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            imported.add(node.module.partition(".")[0])
-    for name in sorted(imported.intersection(each.stem for each in file.parent.iterdir())):
+    text = file.read_text("utf-8", errors="replace") if others else ""
+    for name in sorted(each.stem for each in file.parent.iterdir()):
         origin = getattr(sys.modules.get(name), "__file__", None)
-        if origin and others & {*Path(origin).resolve().parents[:2]}:
+        imports = re.search(rf"^\s*(?:import|from)\b.*\b{re.escape(name)}\b", text, re.MULTILINE)
+        if origin and imports and others & {*Path(origin).resolve().parents[:2]}:
             return f"{name}, found in {origin}"
     return None
 

@@ -24,17 +24,16 @@ from tfgrpo.stores.text import suggested
 
 
 class _BuiltIn(NamedTuple):
+    # ``gt with formulas`` is no name of a user's: it is what ``gt`` leaves undecided
     name: str
-    """``gt with formulas`` is no name of a user's: it is what ``gt`` leaves undecided."""
+    # Module and class or factory; empty for ``composite``, which is made of others
     made_by: str = ""
-    """Module and class or factory; empty for ``composite``, which is made of others."""
     needs_answer: bool = False
     place: ScoringPlace = "inline"
     cpu_s: float | None = None
     limit_s: float | None = None
     aliases: str = ""
     phrases: Mapping[str, str] = MappingProxyType({})
-    """Aliases of the name together with an option."""
 
 
 _ROWS: Final = Path(__file__).with_name("builtin.jsonl").read_text("utf-8").splitlines()
@@ -42,7 +41,6 @@ _TABLE: Final[Mapping[str, _BuiltIn]] = {each.name: each for each in (_BuiltIn(*
 _GRADERS: Final = "graders.builtin."
 GRADERS: Final = tuple(name for name, each in _TABLE.items() if each.made_by.startswith(_GRADERS) and " " not in name)
 COMPARING: Final = frozenset(name for name, each in _TABLE.items() if each.needs_answer)
-"""Scorers that abstain on an item without a reference answer."""
 COMPARING_MODELS: Final = frozenset({"powl_equal", "powl_footprint"})
 """Scorers that abstain on an item without a process model as its answer or in its metadata."""
 ALIASES: Final[Mapping[str, str]] = {
@@ -71,10 +69,8 @@ def build_scorer(
     """Return the scorer called ``name``, made with ``options``.
 
     ``source`` is the place of the name in messages, and ``key`` that of the options within it. ``folder``: what a file is
-    relative to, the working directory by default; ``entry``: of a data mix, for which a file is run once more.
-
-    Raises ``PipelineError`` for an unknown name or option, for a value that an option does not accept, and for a
-    ``module:attr`` that cannot be imported or used.
+    relative to, the working directory by default; ``entry``: of a data mix, for which a file is run once more. Raises
+    ``PipelineError`` for what is unknown, not accepted, or cannot be imported or used.
     """
     where = f"{source}: {name}"
     # A pipeline file may have numbers as keys, which are no keywords and do not sort.

@@ -30,11 +30,11 @@ from tfgrpo.stores.errors import PipelineError
 from tfgrpo.stores.experiences.credit import outside_range
 from tfgrpo.stores.outcomes import RewardScore
 
+# Default limits of one call: of a scorer that computes, and of one that calls a model
 TIMEOUT_S: Final = 30.0
 MODEL_TIMEOUT_S: Final = 600.0
-"""Default limits of one call: of a scorer that computes, and of one that calls a model."""
+# Longest work, in characters of output, that is scored on the event loop
 INLINE_CHARS: Final = 50_000
-"""Longest work, in characters of output, that is scored on the event loop."""
 # Extra time of a scorer that keeps its limit itself
 _GRACE_S: Final = 5.0
 
@@ -44,7 +44,6 @@ class GroupScores:
     """Verdicts and totals of one group."""
 
     verdicts: tuple[Verdicts, ...]
-    """For each attempt, one verdict of each scorer, in order."""
     totals: Mapping[str, float]
     """Weighted mean of the scores by rollout id; only where every scorer of weight above 0 gave a score."""
     faults: Mapping[str, str]

@@ -71,7 +71,6 @@ class GraderInput:
     completion_index: int | None = None
     """Index of the completion in the batch, if the caller sets it; returned with the result."""
     attempt: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of how the completion was made, as ``Attempt.metadata``."""
 
     @classmethod
     def of(
@@ -141,21 +140,16 @@ class RewardContext:
     answer: str
     """Reference answer of the item, the first of several; empty when the item has none."""
     outputs: tuple[Attempt, ...]
-    """Attempts of one group with an output, in index order."""
     alternatives: tuple[str, ...] = ()
-    """Further reference answers of the item, each as right as the first."""
     experiences: tuple[ExperienceRecord, ...] = ()
-    """Records in this group's prompt."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     prior_scores: Mapping[str, float] = field(default_factory=dict)
     """Weighted totals so far by rollout id, which ``relative`` ranks."""
     judge: JudgeModel | None = field(default=None, compare=False, repr=False)
     time_limit_s: float | None = None
-    """Seconds for the group. None: no limit."""
     record: Mapping[str, Any] | None = None
     """The whole record of a data mix; None: one is made of prompt, answer and metadata."""
     parse: Parse = "auto"
-    """How outputs are split into reasoning and answer."""
     completion_indices: tuple[int | None, ...] = ()
     """What a client called each completion; none: their indices."""
     failures: Mapping[str, Mapping[str, Abstained]] = field(default_factory=dict)
@@ -190,7 +184,6 @@ class Abstained:
     broke: bool = False
     """The scorer failed, rather than the attempt, and the total depends on it."""
     late: bool = False
-    """It ran past its limit."""
     undecided: bool = False
     """The scorer's ``second`` may have a score."""
 
@@ -259,7 +252,6 @@ class Scorer:
     ranks: bool = False
     """Runs after the others and reads their totals from ``context.prior_scores``."""
     compares: bool = False
-    """Cannot score a single attempt."""
     asks_model: bool = False
     """Its time is that of calls to a model, whose limit it keeps itself."""
     limit_s: float | None = None
@@ -267,7 +259,6 @@ class Scorer:
     cpu_s: float | None = None
     """Seconds of processor time for one call in a worker process. None: its limit."""
     source: ScorerSource | None = None
-    """None for one that only this process has."""
     second: Scorer | None = None
     """Asked about attempts that this one leaves undecided."""
     unusable: Callable[[Mapping[str, Any]], str | None] | None = None
@@ -275,13 +266,10 @@ class Scorer:
     overlooked: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
     """Returns what a record asks for and the scorer does not look at; None for a scorer that overlooks nothing."""
     judge_loads: Callable[[int], Sequence[JudgeLoad]] | None = None
-    """Its questions to a model for one group of a size."""
     close: Callable[[], Any] | None = None
     made_from: object = None
-    """The object that ``call`` is a method of."""
 
     members: ClassVar[tuple[AnyScorer, ...]] = ()
-    """Only a composite has any."""
 
     @property
     def together(self) -> bool:
@@ -321,7 +309,6 @@ def declared_range(holder: object) -> Range:
     return float(ends[0]), float(ends[1])
 
 
-GradedBatch: TypeAlias = Sequence[GradeResult | float] | Awaitable[Sequence[GradeResult | float]]
 # A fenced block, also one whose end is missing; by the second one, which is Markdown's, a string in it may have fences
 _BLOCKS: Final = [
     re.compile(
@@ -337,12 +324,12 @@ _BLOCKS: Final = [
 class Grader(Protocol):
     """Grades a batch: one result for each input, in the order of the inputs.
 
-    A batch for which it raises is ungraded as a whole. With a class attribute ``per_item = True`` it declares that no
-    reward depends on the other items of the batch; then every item of a failed batch is graded alone.
+    A batch for which it raises is ungraded as a whole, but for a class attribute ``per_item = True``: no reward depends on
+    the other items of the batch. Then every item of a failed batch is graded alone.
     """
 
-    def grade_batch(self, inputs: Sequence[GraderInput], /) -> GradedBatch:
-        """Grade every input. A plain or a coroutine method; may be called from several threads at once."""
+    def grade_batch(self, inputs: Sequence[GraderInput], /) -> Sequence[Any] | Awaitable[Sequence[Any]]:
+        """Grade every input. May be called from several threads at once."""
         ...
 
 

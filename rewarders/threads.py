@@ -1,10 +1,8 @@
 """Wait for user code: rewarders, agents and tools, many at once on an event loop, and on daemon threads where they may block.
 
-A thread cannot be killed, and the executors of the standard library wait at exit for a hanging call, which also
-occupies one of their threads for good. Here the process may end at any time, and an abandoned call is replaced by a new
-thread. Code that exits, cancels itself or ignores its cancellation fails as any other does. Code that blocks its event
-loop, or keeps the interpreter lock (such as a catastrophic regular expression), still stops everything; the former is
-reported.
+The executors of the standard library wait at exit for a hanging call, which also occupies one of their threads for good. Here
+the process may end at any time, and an abandoned call is replaced by a new thread. Code that blocks its event loop, or keeps
+the interpreter lock (such as a catastrophic regular expression), still stops everything.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ from tfgrpo.stores.errors import ActorError, RewarderTimeout
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 CANCEL_WAIT_S = 2.0
-"""Seconds that cancelled work has to end."""
 
 
 class RewarderThreads(Executor):
@@ -105,7 +102,6 @@ async def concurrently(calls: Sequence[Callable[[], Any]], tell: Report, limit_s
 
 
 async def _outcome_of(call: Callable[[], Any]) -> Any:
-    """Return what a call returns or raises, awaited if it can be; the cancellation of the caller passes through."""
     # Alone: a frame that holds its own error would live until the garbage is collected.
     try:
         answer = call()
@@ -136,11 +132,8 @@ def is_cancellation(error: BaseException) -> bool:
 
 
 async def contained(work: Awaitable[_T]) -> _T:
-    """Await a user's code. Its ordinary exceptions and the cancellation of this task pass through.
-
-    Raises ``ActorError`` for ``SystemExit``, ``KeyboardInterrupt`` and the like, which would end the event loop of all
-    other rollouts too, and for a cancellation or a ``GeneratorExit`` that the code raised itself.
-    """
+    """Await a user's code. Raises ``ActorError`` for what is no ``Exception``, but for the cancellation of this task."""
+    # ``SystemExit`` and the like would end the event loop of all other rollouts too.
     try:
         return await work
     except Exception:

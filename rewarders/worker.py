@@ -1,7 +1,6 @@
 """A worker process: make one scorer, then score what arrives until the connection ends.
 
-Anything that the scorer's code does to its process (exit, fork, print, allocate, never end) costs the attempt it was asked
-about: a clock of processor time ends the process, and the owner starts another. The process ends with its owner.
+Whatever the scorer's code does to it (exit, fork, print, allocate, never end) costs the attempt it was asked about.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def _serve(connection: Connection) -> None:
 
 
 def _end_with(lifeline: int, owner: int) -> None:
-    """Have this process and its children ended when the other end of the lifeline closes."""
+    # When the owner ends, however it does, the system closes its end of the lifeline.
     try:
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)

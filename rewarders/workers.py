@@ -1,8 +1,7 @@
 """Call a scorer that may hang, exit or allocate without end: in worker processes, or in threads where it cannot be isolated.
 
-A call blocks its thread, at most as long as its limits say. Past a limit a process is ended and replaced, and a thread, which
-cannot be ended, is abandoned; that costs the attempt that it was asked about, and the others go on. A scorer whose calls do
-not end for several items in a row is not asked for a while, so that it cannot keep the machine busy without bound.
+Past its limit a process is ended and replaced, and a thread, which cannot be ended, is abandoned; that costs the attempt that
+it was asked about. A scorer whose calls do not end for several items in a row is not asked for a while.
 """
 
 from __future__ import annotations
@@ -54,13 +53,13 @@ PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); from tfgrpo.rewarders.worker import main; main()"  # where ``tfgrpo`` is
 )
 WorkerMessage: TypeAlias = bytes | tuple[int, Verdict]
+# Items in a row whose calls ended a worker, after which the scorer is not asked for a while: the attempts at one are alike
 MOST_FAULTS: Final = 4
-"""Items in a row whose calls ended a worker, after which the scorer is not asked for a while: the attempts at one are alike."""
+# Abandoned calls of one scorer that still run, at which it is no longer called
 MOST_HANGING: Final = 4
-"""Abandoned calls of one scorer that still run, at which it is no longer called."""
 PAUSE_S: Final = 30.0
+# Most seconds for a worker to import what the scorer needs, and to read what it is asked about
 START_S: Final = 120.0
-"""Most seconds for a worker to import what the scorer needs, and to read what it is asked about."""
 CALLS: Final = 8
 ENDED: Final = "scoring has ended"
 _NOT_SENT: Final = "what it is asked about cannot be sent to another process"
@@ -99,15 +98,14 @@ class NotIsolated(Exception):
 
 
 class NotSent(NotIsolated):
-    """Nor can it be asked about these attempts; about others it may."""
+    """It cannot be asked about these attempts; about others it may."""
 
 
 class _Process:
     def __init__(self, scorer: Scorer) -> None:
-        """Start it. Raises ``NotIsolated`` where the system has no such processes."""
         self._scorer = scorer
+        # It was not idle yet: what ends it, ends it while it is asked
         self.fresh = True
-        """It was not idle yet: what ends it, ends it while it is asked."""
         try:
             (ours, theirs), (end, lifeline) = socket.socketpair(), os.pipe()
             with theirs, os.fdopen(end) as theirs_alive:
@@ -168,7 +166,7 @@ class _Process:
             raise ValueError("too long or incomplete") from error
 
     def is_alive(self) -> bool:
-        """Return whether an idle worker can be asked: code of the scorer may have ended it since its last answer."""
+        # Code of the scorer may have ended an idle worker since its last answer.
         return self.process.poll() is None and not self._poll.poll(0)
 
     def ended(self) -> str:
@@ -181,7 +179,7 @@ class _Process:
         return f" by {signal.Signals(-code).name if -code in [*signal.Signals] else f'signal {-code}'}"
 
     def kill(self) -> None:
-        """End the process and its children, from any thread; the one that asks it finds the connection ended."""
+        # From any thread; the one that asks it finds the connection ended.
         with contextlib.suppress(OSError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()  # its code may have left the group
@@ -190,7 +188,6 @@ class _Process:
             shutil.rmtree(folder, ignore_errors=True)
 
     def release(self) -> None:
-        """End it and close the connection, which no other thread may use any more."""
         self.kill()
         self._connection.close()
         self._lifeline.close()
@@ -201,8 +198,6 @@ class _Released(Exception):
 
 
 class _Thread:
-    """A thread cannot be ended; one that is released makes no further call."""
-
     fresh = True
 
     def __init__(self, scorer: Scorer) -> None:
@@ -237,7 +232,7 @@ class _Thread:
         return self._thread.is_alive()
 
     def release(self) -> None:
-        self._released = True
+        self._released = True  # it makes no further call
 
 
 class WorkerPool:
@@ -254,10 +249,10 @@ class WorkerPool:
         self._idle: list[_Process] = []
         self._busy: set[_Process] = set()
         self._abandoned: list[_Thread] = []
+        # A process has made the scorer: one that does not is a fault, not a scorer that cannot be isolated
         self.has_worked = False
-        """A process has made the scorer: one that does not is a fault, not a scorer that cannot be isolated."""
+        # Items of the calls since the last verdict, all of which ended a worker
         self._faults: set[str] = set()
-        """Items of the calls since the last verdict, all of which ended a worker."""
         self._paused_until, self._pause = -1.0, ""
         self.closed = False
 
@@ -384,18 +379,15 @@ class WorkerPool:
 
 
 class _Call:
-    """Attempts that the scorer of a pool is asked about, and the verdicts on them so far."""
-
     def __init__(self, pool: WorkerPool, work: Work, limit_s: float) -> None:
         self._pool, self._scorer, self.work, self._limit_s = pool, pool.scorer, work, limit_s
         # Threads of a library may use every core.
         self._cpu_s = self._scorer.cpu_s or limit_s * worker_count()
-        self._found: dict[int, Verdict] = {}
+        self._verdicts: dict[int, Verdict] = {}
         self.ended = Abstained(self._scorer.rewarder_id, ENDED)
         self.given_up = False
 
     def perform(self) -> Verdicts:
-        """Return the verdict on each attempt: from processes, and from threads on what cannot be sent there."""
         pool, work = self._pool, self.work
         if pool.isolated:
             # One by one, so that each attempt has a record of its own, which the scorer's code may change.
@@ -410,32 +402,31 @@ class _Call:
         elif self._scorer.place == "thread" and self._scorer.source is None:
             pool.thread_instead("only this process has it, as a function of a script or notebook")
         self._ask_all([work] if isinstance(work, RewardContext) else work, isolated=False)
-        return tuple(self._found[at] for at in range(size(work)))
+        return tuple(self._verdicts[at] for at in range(size(work)))
 
     def _ask_all(self, parts: Sequence[Any], *, isolated: bool) -> None:
-        """Ask about what has no verdict yet. ``parts``: of each attempt, or one of a whole group."""
         pool, alone = self._pool, False
-        while left := [at for at in range(size(self.work)) if at not in self._found]:
+        while left := [at for at in range(size(self.work)) if at not in self._verdicts]:
             ended = pool.closed or self.given_up
             if ended or (reason := pool.refusal(isolated=isolated)):
-                self._found |= dict.fromkeys(left, self.ended if ended else self._broken(reason))
+                self._verdicts |= dict.fromkeys(left, self.ended if ended else self._broken(reason))
                 return
-            asked = left[:1] if alone else left
-            own = parts if isinstance(self.work, RewardContext) else [parts[at] for at in asked]
-            fault = self._ask(own, asked, isolated=isolated)
-            lost = [at for at in asked if at not in self._found]
+            indices = left[:1] if alone else left
+            own = parts if isinstance(self.work, RewardContext) else [parts[at] for at in indices]
+            fault = self._ask(own, indices, isolated=isolated)
+            lost = [at for at in indices if at not in self._verdicts]
             if fault is not None and len(lost) > 1:
                 if self._scorer.scope == "item" and not is_async(self._scorer.call):
                     lost = lost[:1]  # they are scored in order
                 elif isolated and not self._scorer.together:
                     alone, lost = True, []  # each is asked about alone
-            self._found |= dict.fromkeys(lost, fault or Abstained(self._scorer.rewarder_id, NO_RESULT))
+            self._verdicts |= dict.fromkeys(lost, fault or Abstained(self._scorer.rewarder_id, NO_RESULT))
 
-    def _ask(self, parts: Sequence[Any], asked: Sequence[int], *, isolated: bool) -> Abstained | None:
+    def _ask(self, parts: Sequence[Any], indices: Sequence[int], *, isolated: bool) -> Abstained | None:
         """Ask a worker, and add its verdicts. Return why it was ended, None if it answered. Raises ``NotIsolated``."""
         pool = self._pool
         while True:
-            worker, begun = self._worker(asked, isolated=isolated), False
+            worker, begun = self._worker(indices, isolated=isolated), False
             if isinstance(worker, Abstained):
                 return worker
             try:
@@ -443,7 +434,7 @@ class _Call:
                 deadline = time.monotonic() + START_S
                 while (message := worker.next(deadline)) not in (DONE, UNREADABLE):
                     if isinstance(message, tuple):
-                        self._found[asked[message[0]]] = message[1]
+                        self._verdicts[indices[message[0]]] = message[1]
                         pool.count("", None)
                     else:
                         slack_s = _SLACK_S if is_async(self._scorer.call) else 0.0
@@ -452,7 +443,7 @@ class _Call:
                 fault = self._fault(worker, error)
                 pool.drop(worker)
                 if isolated:
-                    pool.count(self._item(asked), fault.reason)
+                    pool.count(self._item(indices), fault.reason)
                 if begun or worker.fresh or pool.closed:
                     return fault  # else it ended while it was idle, which costs no attempt
             else:
@@ -461,17 +452,17 @@ class _Call:
                     raise NotSent(_NOT_SENT)
                 return None
 
-    def _worker(self, asked: Sequence[int], *, isolated: bool) -> _Process | _Thread | Abstained:
+    def _worker(self, indices: Sequence[int], *, isolated: bool) -> _Process | _Thread | Abstained:
         try:
             return self._pool.take(isolated=isolated)
         except NotIsolated as error:
             if not (self._pool.closed or self._pool.has_worked):
                 raise
-            self._pool.count(self._item(asked), str(error))
+            self._pool.count(self._item(indices), str(error))
             return self.ended if self._pool.closed else self._broken(f"{error}, though it did before")
 
-    def _item(self, asked: Sequence[int]) -> str:
-        first = next((at for at in asked if at not in self._found), asked[0])
+    def _item(self, indices: Sequence[int]) -> str:
+        first = next((at for at in indices if at not in self._verdicts), indices[0])
         return self.work.item_id if isinstance(self.work, RewardContext) else self.work[first].sample_id
 
     def _fault(self, worker: _Process | _Thread, error: Exception) -> Abstained:

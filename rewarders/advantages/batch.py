@@ -93,7 +93,6 @@ _Floats: TypeAlias = npt.NDArray[np.float64]
 _Bools: TypeAlias = npt.NDArray[np.bool_]
 _NONE: Final[_Floats] = np.zeros((1, 1))
 RewardRows: TypeAlias = npt.ArrayLike | Sequence[Sequence[float | None]]
-"""An array ``[B, G]``, or one sequence per group, of any lengths, with None for an absent reward."""
 
 
 def batch_advantages(

@@ -14,8 +14,8 @@ from tfgrpo.stores.outcomes import MAX_SCORE
 if TYPE_CHECKING:
     from tfgrpo.rewarders.advantages.batch import Estimator
 
+# Added to the standard deviation by the default estimator, so that a flat group does not divide by zero
 EPSILON: Final = 1e-8
-"""Added to the standard deviation by the default estimator, so that a flat group does not divide by zero."""
 
 
 class GroupAdvantage(NamedTuple):

@@ -54,7 +54,6 @@ class Vote(Generic[_T]):
     read: Judgement[_T] | None
     """None: lost."""
     reason: str
-    """Empty unless it is lost."""
     replies: tuple[JudgeReply, ...]
 
 
@@ -325,8 +324,8 @@ def chosen_pairs(count: int, most: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)[:wanted]
 
 
+# Forward and backward; both name the better output as it is called in the forward order
 _BothOrders: TypeAlias = tuple[Vote[Preference], Vote[Preference]]
-"""Forward and backward; both name the better output as it is called in the forward order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +338,6 @@ class PairwiseRewarder:
 
     options: JudgeOptions = field(default_factory=JudgeOptions)
     variant: Variant = "rank"
-    """Scale of the scores, as for ranking by totals: ``rank``, ``centered`` or ``zscore``."""
     rewarder_id: str = "relative"
 
     asks_model: ClassVar[bool] = True

@@ -45,10 +45,8 @@ class JudgeQuestion:
     turn: int = 0
     """Number of the question about one attempt: votes, opponents, orders. Part of the call's name and of its seed."""
     attempt: int = 0
-    """Number of earlier calls with an unusable answer."""
     temperature: float = 0.3
     max_tokens: int | None = None
-    """Longest reply. None: as the run's other calls."""
     model: str | None = None
     """None: the model that reflects."""
     embeds: bool = False
@@ -61,11 +59,9 @@ class JudgeReply:
 
     text: str
     cut_off: bool = False
-    """The reply reached the limit of tokens and is incomplete."""
     tokens: int | None = None
     """Prompt and completion; None when unknown."""
     cost_usd: float | None = None
-    """None: unknown."""
     model: str = ""
 
 
@@ -84,7 +80,6 @@ class JudgeLoad:
     options: JudgeOptions
     instructions: str
     shown: int
-    """Attempts shown in one call."""
     calls_low: int
     """When all attempts of the group are equal and every answer is usable."""
     questions: int

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, reduce
 from itertools import chain, combinations, compress, product
@@ -15,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 from tfgrpo.rewarders.powl.model import Activity, Model, Operator, add_pairs, bits, fold, labels_of, predecessors, successors
 from tfgrpo.rewarders.powl.text import model_in, parse_json
 from tfgrpo.stores.errors import PowlError
+from tfgrpo.stores.json_values import json_of
 from tfgrpo.stores.numeric import plain_sum
 
 FootprintMode: TypeAlias = Literal["block", "direct", "order"]
@@ -42,11 +41,9 @@ class Footprint:
     """Every label once, sorted."""
     rows: Rows
     start_activities: frozenset[str] | None = None
-    """First labels of traces; mode ``direct`` only."""
+    """First labels of traces, as the next two of mode ``direct`` only."""
     end_activities: frozenset[str] | None = None
-    """Last labels of traces; mode ``direct`` only."""
     min_trace_length: int | None = None
-    """Activities of the shortest trace; mode ``direct`` only."""
 
     @cached_property
     def _pairs(self) -> tuple[Pairs, ...]:
@@ -147,9 +144,9 @@ def footprint(model: Model, mode: FootprintMode = "block") -> Footprint:
     return Footprint(mode, labels, _compared(relations.follows), first, last, whole.shortest)
 
 
-def footprint_of(given: Model | Footprint, mode: FootprintMode) -> Footprint:
+def footprint_of(model: Model | Footprint, mode: FootprintMode) -> Footprint:
     """Return the argument if it is a footprint, else the footprint of the model in this mode."""
-    return given if isinstance(given, Footprint) else footprint(given, mode)
+    return model if isinstance(model, Footprint) else footprint(model, mode)
 
 
 def _compared(follows: list[int]) -> Rows:
@@ -283,19 +280,16 @@ class RelationWeights(NamedTuple):
     exclusive: float = 1.0
 
 
-def reference_in(given: object, *, aliases: bool = False) -> Model | Footprint:
+def reference_in(written: object, *, aliases: bool = False) -> Model | Footprint:
     """Return the model or footprint of a reference, as text or as a JSON object. Raise ``PowlError`` for anything else."""
-    value = given
-    if isinstance(given, str):
-        with suppress(ValueError, RecursionError):
-            value = json.loads(given)
+    value = json_of(written) if isinstance(written, str) else written
     if isinstance(value, Mapping) and "direct_succession" in value:
         return footprint_from_value(value)
-    if isinstance(given, str):
-        return model_in(given, aliases=aliases)
-    if not isinstance(given, Mapping):
-        raise PowlError(f"{type(given).__name__} is no process model")
-    return parse_json(given)
+    if isinstance(written, str):
+        return model_in(written, aliases=aliases)
+    if not isinstance(written, Mapping):
+        raise PowlError(f"{type(written).__name__} is no process model")
+    return parse_json(written)
 
 
 def footprint_similarity(
@@ -331,14 +325,13 @@ def footprint_similarity(
     return _share(_weighted(weights, common), _weighted(weights, either)) * activities
 
 
-def self_consistency(given: Model | Footprint) -> float:
+def self_consistency(model: Model | Footprint) -> float:
     """Return 1 minus the share of contradicted pairs among the pairs of labels that are related at all, from 0 to 1.
 
-    A pair is contradicted when it is in more than one of: succession in either direction, concurrency, exclusion. That
-    happens in ``block`` footprints, which a model is read as, and only where a label is repeated. A model without
-    related labels gets 1: the value measures coherence, not quality.
+    A pair is contradicted when it is in more than one of: succession in either direction, concurrency, exclusion. A model
+    without related labels gets 1: the value measures coherence, not quality.
     """
-    follows, together, never = footprint_of(given, "block").rows
+    follows, together, never = footprint_of(model, "block").rows
     related = contradicted = 0
     for index, (before, after, second, third) in enumerate(zip(follows, predecessors(follows), together, never, strict=True)):
         first, upper = before | after, -1 << index  # each pair once, a label with itself too
@@ -374,10 +367,10 @@ def _rows_of(whole: Footprint, labels: Collection[str]) -> Rows:
     if len(labels) == len(whole.activities):
         return whole.rows
     kept = [position for position, label in enumerate(whole.activities) if label in labels]
-    places = [~position for position in reversed(kept)]  # of their binary digits, of which the last is that of the first label
+    digits = [~position for position in reversed(kept)]  # the last one is that of the first label
 
     @cache
     def narrowed(mask: int) -> int:
-        return int("".join(map(f"{mask:0{len(whole.activities)}b}".__getitem__, places)), 2)
+        return int("".join(map(f"{mask:0{len(whole.activities)}b}".__getitem__, digits)), 2)
 
     return Rows(*(tuple(narrowed(rows[position]) if rows[position] else 0 for position in kept) for rows in whole.rows))

@@ -95,9 +95,7 @@ OperatorKind: TypeAlias = Literal["SEQUENCE", "XOR", "PARALLEL", "LOOP", "PARTIA
 OPERATORS: Final[tuple[OperatorKind, ...]] = get_args(OperatorKind)
 
 MAX_DEPTH: Final = 100
-"""Nested operators of the deepest model."""
 MAX_NODES: Final = 2_000
-"""Activities, silent steps and operators of the largest model."""
 ROOT_ID: Final = "n"
 """Default id of a root; child i of node p is ``p.i``."""
 
@@ -147,9 +145,7 @@ class Operator:
     order: frozenset[tuple[int, int]] = frozenset()
     id: str | None = field(default=None, compare=False, kw_only=True)
     depth: int = field(init=False, compare=False, repr=False)
-    """Nested operators, including this one."""
     size: int = field(init=False, compare=False)
-    """Nodes of this tree."""
 
     def __post_init__(self) -> None:
         kind, children, order = self.kind, tuple(self.children), self.order
@@ -187,11 +183,9 @@ class Site(NamedTuple):
 
     node: Model
     pointer: str
-    """JSON pointer in the model's JSON."""
     id: str
     """The node's own id, else its path."""
     above: frozenset[str]
-    """Ids of all nodes above."""
 
 
 def walk(model: Model) -> Iterator[Model]:
@@ -324,7 +318,6 @@ class Finding(NamedTuple):
     code: str
     message: str
     pointer: str
-    """JSON pointer of the node in the model's JSON."""
     node_id: str
     severity: Severity
 

@@ -1,8 +1,7 @@
 """Rewarders of process models: similar or equal to the reference, valid, self-consistent, agreed on by the group.
 
-They find the model in an answer (text or JSON, by the first character) and compare; no language model is called. An output
-without a process model scores 0. Without anything to compare with they abstain. Each takes ``aliases``: also accept SEQ,
-AND, →, ×, ∧, ↺ and any case.
+An output without a process model scores 0. Without anything to compare with they abstain. Each takes ``aliases``: also
+accept SEQ, AND, →, ×, ∧, ↺ and any case.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tfgrpo.rewarders.powl.footprints import (
     reference_in,
     self_consistency,
 )
-from tfgrpo.rewarders.powl.model import Activity, Model, Operator, Silent, labels_of, validate
+from tfgrpo.rewarders.powl.model import Model, labels_of, validate
 from tfgrpo.rewarders.powl.text import model_in
 from tfgrpo.rewarders.scorer import Abstained, RewardContext, Verdict, abstain_on_all
 from tfgrpo.stores.errors import PowlError
@@ -49,20 +48,17 @@ class _ModelScorer(Options):
     rewarder_id: Name = "powl"
 
     quick: ClassVar[bool] = False
-    """Whether it is cheap enough for the event loop."""
 
     def measure(self, context: RewardContext, models: Sequence[Model]) -> Sequence[_Measured]:
         """Raise ``PowlError`` with the reason to abstain on all attempts."""
         raise NotImplementedError
 
     def score(self, context: RewardContext) -> Sequence[Verdict]:
-        """An output without a process model is wrong."""
         parsed: list[Model | PowlError] = []
         for attempt in context.outputs:
-            known = attempt.metadata.get(MODEL_KEY)
+            own: Model | None = attempt.metadata.get(MODEL_KEY)
             try:
-                found = known if isinstance(known, Activity | Silent | Operator) else None
-                parsed.append(found or model_in(attempt.output, aliases=self.aliases))
+                parsed.append(own or model_in(attempt.output, aliases=self.aliases))
             except PowlError as error:
                 parsed.append(error)
         try:
@@ -71,8 +67,8 @@ class _ModelScorer(Options):
             return abstain_on_all(self.rewarder_id, context, error.summary)
         name, verdicts = self.rewarder_id, []
         for model in parsed:
-            given = (0.0, f"no process model: {model.summary}") if isinstance(model, PowlError) else next(measured)
-            verdicts.append(Abstained(name, given) if isinstance(given, str) else RewardScore(name, *given))
+            score = (0.0, f"no process model: {model.summary}") if isinstance(model, PowlError) else next(measured)
+            verdicts.append(Abstained(name, score) if isinstance(score, str) else RewardScore(name, *score))
         return verdicts
 
 
@@ -106,8 +102,8 @@ class PowlFootprint(_ModelScorer):
         weights = RelationWeights(self.direct_succession, self.concurrency, self.exclusive)
         measured: list[_Measured] = []
         for own in (footprint(model, self.mode) for model in models):
-            shared, known = len({*own.activities} & {*reference.activities}), len(reference.activities)
-            counts = f"{shared} of {known} activities of the reference, {len(own.activities)} its own"
+            shared, wanted = len({*own.activities} & {*reference.activities}), len(reference.activities)
+            counts = f"{shared} of {wanted} activities of the reference, {len(own.activities)} its own"
             score = footprint_similarity(own, reference, self.aggregate, weights=weights)
             measured.append((score, f"{self.mode}, {self.aggregate}: {counts}"))
         return measured
@@ -117,11 +113,9 @@ class PowlFootprint(_ModelScorer):
 class PowlEqual(_ModelScorer):
     """1 when directly-follows relation, first and last activities are those of the reference, 0 otherwise.
 
-    Two spellings of one behaviour are equal: a chain as SEQUENCE or as PARTIAL_ORDER, branches in another order. The
-    comparison distinguishes block-structured models with unique labels (Leemans, Fahland and van der Aalst 2013,
+    The comparison distinguishes block-structured models with unique labels (Leemans, Fahland and van der Aalst 2013,
     "Discovering block-structured process models from event logs"), except for some positions of silent steps; with
-    repeated labels, different models can be taken for equal. The reference is that of ``powl_footprint``; without one it
-    abstains.
+    repeated labels, different models can be taken for equal. The reference is that of ``powl_footprint``.
     """
 
     rewarder_id: Name = "powl_equal"
@@ -138,7 +132,6 @@ class PowlValid(_ModelScorer):
 
     rewarder_id: Name = "powl_valid"
     labels: Annotated[tuple[str, ...] | None, accepts("a list of labels")] = None
-    """The allowed ones; None: any."""
 
     quick: ClassVar[bool] = True
 
@@ -183,11 +176,11 @@ class PowlGroupConsensus(_ModelScorer):
 
 def _reference(context: RewardContext, mode: FootprintMode, aliases: bool) -> Footprint:
     listed = (context.metadata[key] for key in REFERENCE_KEYS if context.metadata.get(key))
-    given = context.answer if context.answer.strip() else next(listed, None)
-    if given is None:
+    written = context.answer if context.answer.strip() else next(listed, None)
+    if written is None:
         raise PowlError("the item has no reference model")
     try:
-        reference = reference_in(given, aliases=aliases)
+        reference = reference_in(written, aliases=aliases)
         if isinstance(reference, Footprint) and reference.mode != mode:
             raise PowlError(f"it is a footprint of mode {reference.mode}, and the mode asked for is {mode}")
     except PowlError as error:

@@ -10,8 +10,7 @@ and the last of several expressions counts. An expression that is broken, or tha
 error and never skipped in favour of another. Prose alone is no model.
 
 JSON, such as ``{"type": "XOR", "children": [{"type": "ACTIVITY", "label": "a"}, …]}``, is strict. Unknown fields of a node are
-ignored, except where that would lose a part of the model: children of an activity, an order of anything but a
-PARTIAL_ORDER. Of a repeated key the last value counts.
+ignored, except where that would lose a part of the model: children of an activity, an order of anything but a PARTIAL_ORDER.
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ _ARROWS: Final = frozenset("<>=|~+^$`→←↔⇒⇐⇔⟶⟵⟹↦➔➜➝➞"
 _DECODER: Final = json.JSONDecoder()
 
 MAX_DOCUMENT_CHARS: Final = 1_000_000
-"""Characters of the longest accepted text."""
 _EXCERPT: Final = 60
 _WORD_CHARS: Final = 40
 
@@ -95,8 +93,8 @@ def to_text(model: Model) -> str:
         if isinstance(node, Silent):
             return "SILENT()"
         label = node.label
-        plain = label.isprintable() and label == label.strip() and not set("()") & set(label)
-        return f"ACTIVITY({label})" if plain else f"ACTIVITY[{json_line(label)}]"
+        is_simple = label.isprintable() and label == label.strip() and not set("()") & set(label)
+        return f"ACTIVITY({label})" if is_simple else f"ACTIVITY[{json_line(label)}]"
 
     return fold(model, combine)
 
@@ -129,7 +127,7 @@ class _Mistake(Exception):
     """A position in the text, and what is wrong there."""
 
 
-class _Found(NamedTuple):
+class _Parsed(NamedTuple):
     result: Model | _Mistake
     begin: int
     end: int
@@ -146,12 +144,12 @@ def _no_operator(position: int, word: str) -> _Mistake:
     return _Mistake(position, f"{shown(word, _WORD_CHARS)} is no operator; {hint}")
 
 
-def _expression(text: str, begin: int, aliases: bool) -> _Found:
+def _expression(text: str, begin: int, aliases: bool) -> _Parsed:
     parser = _Parser(text, begin, aliases)
     try:
-        return _Found(parser.node(ROOT_ID), begin, parser.at)
+        return _Parsed(parser.node(ROOT_ID), begin, parser.at)
     except _Mistake as mistake:
-        return _Found(mistake, begin, parser.at)
+        return _Parsed(mistake, begin, parser.at)
 
 
 class _Parser:
@@ -245,23 +243,23 @@ class _Parser:
 
     def _raw_label(self, begin: int) -> str:
         depth = 1
-        for found in _PARENTHESIS.finditer(self._text, self.at):
-            depth += 1 if found[0] == "(" else -1
+        for sign in _PARENTHESIS.finditer(self._text, self.at):
+            depth += 1 if sign[0] == "(" else -1
             if depth == 0:
-                for call in _CALL.finditer(self._text, self.at, found.start()):
+                for call in _CALL.finditer(self._text, self.at, sign.start()):
                     if self._meaning(call[1]) is not None:
                         reason = f"{call[1]}( inside ACTIVITY(…): is a parenthesis missing before it?"
                         raise _Mistake(call.start(), reason)
-                label, self.at = self._text[self.at : found.start()].strip(), found.end()
+                label, self.at = self._text[self.at : sign.start()].strip(), sign.end()
                 return label
         raise _Mistake(begin, "this ACTIVITY( is never closed")
 
     def _order(self, begin: int) -> frozenset[tuple[int, int]]:
-        found = _ORDER.match(self._text, begin)
-        if found is None:
+        chains = _ORDER.match(self._text, begin)
+        if chains is None:
             raise _Mistake(begin, "expected numbers of children, from 0, with -> between, as in ORDER(0->1->2, 0->3)")
-        self.at = found.end()
-        return frozenset(pair for chain in found[1].split(",") for pair in pairwise(map(int, chain.split("->"))))
+        self.at = chains.end()
+        return frozenset(pair for chain in chains[1].split(",") for pair in pairwise(map(int, chain.split("->"))))
 
 
 def _made(begin: int, make: Callable[[], Model]) -> Model:
@@ -271,28 +269,33 @@ def _made(begin: int, make: Callable[[], Model]) -> Model:
         raise _Mistake(begin, error.reason) from None
 
 
-def _in_prose(original: str, aliases: bool) -> _Found:
+def _in_prose(original: str, aliases: bool) -> _Parsed:
     if original.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
             json.loads(original)
             raise _Mistake(skip_space(original, 0), "this is JSON: read it with parse_json")
     text = _last_block(original, lambda block: any(_expressions(block, aliases)))
-    found = list(_expressions(text, aliases))
-    operators = [each for each in found if not each.is_leaf]
-    if not found:
+    expressions = [*_expressions(text, aliases)]
+    operators = [each for each in expressions if not each.is_leaf]
+    if not expressions:
         expected = f"ACTIVITY(label) or one of {', '.join(OPERATORS)} with children"
         raise _Mistake(skip_space(text, 0), f"no process model found; expected {expected}")
-    if not operators and len(found) > 1:
-        raise _Mistake(found[1].begin, "several activities and no operator around them")
-    last = (operators or found)[-1]
+    if not operators and len(expressions) > 1:
+        raise _Mistake(expressions[1].begin, "several activities and no operator around them")
+    last = (operators or expressions)[-1]
     if not isinstance(last.result, _Mistake):
         _refuse_loose_ends(text, last, operators[:-1])
     return last
 
 
-def _expressions(text: str, aliases: bool) -> Iterator[_Found]:
-    """Yield none that is inside another."""
-    closing = _matches(text)
+def _expressions(text: str, aliases: bool) -> Iterator[_Parsed]:
+    closing: dict[int, int] = {}
+    waiting: list[int] = []
+    for sign in _PARENTHESIS.finditer(text):
+        if sign[0] == "(":
+            waiting.append(sign.start())
+        elif waiting:
+            closing[waiting.pop()] = sign.end()
     meaning_of = partial(_meaning_of, aliases=aliases)
     first = next((index for index, character in enumerate(text) if character.isalnum()), len(text))
     last = next((index for index in reversed(range(len(text))) if text[index].isalnum()), -1)
@@ -304,62 +307,54 @@ def _expressions(text: str, aliases: bool) -> Iterator[_Found]:
             # With a space before its parenthesis, within a line, it is prose: "a SEQUENCE (in my eyes)".
             if head["gap"] and head["line"] is None:
                 continue
-            found = _expression(text, begin, aliases)
-            is_broken = isinstance(found.result, _Mistake)
-            end = max(closed or len(text), position) if is_broken else found.end
+            parsed = _expression(text, begin, aliases)
+            is_broken = isinstance(parsed.result, _Mistake)
+            end = max(closed or len(text), position) if is_broken else parsed.end
             # ``XOR(…)`` in a sentence names the operator and is no broken model, unless it is all there is.
             is_all = begin <= first and last < end
             if is_all or not is_broken or any(map(str.isalnum, text[position:end])):
-                yield found._replace(end=end, is_leaf=meaning in _LEAVES)
-            position = end
+                yield parsed._replace(end=end, is_leaf=meaning in _LEAVES)
+            position = end  # what is inside another one is none
         elif closed is not None and not head["gap"]:
             calls = {meaning_of(call["name"]) for call in _HEAD.finditer(text, position, closed)}
             if calls - {None, "ORDER"}:
-                yield _Found(_no_operator(begin, head["name"]), begin, closed)
+                yield _Parsed(_no_operator(begin, head["name"]), begin, closed)
             position = closed
 
 
-def _matches(text: str) -> dict[int, int]:
-    """Map each closed opening parenthesis to the position after its end."""
-    closing: dict[int, int] = {}
-    waiting: list[int] = []
-    for found in _PARENTHESIS.finditer(text):
-        if found[0] == "(":
-            waiting.append(found.start())
-        elif waiting:
-            closing[waiting.pop()] = found.end()
-    return closing
-
-
-def _refuse_loose_ends(text: str, chosen: _Found, others: Sequence[_Found]) -> None:
+def _refuse_loose_ends(text: str, chosen: _Parsed, others: Sequence[_Parsed]) -> None:
     """Refuse a surplus closing parenthesis in the same paragraph: the model may have ended too early."""
     if others and (gap := _SURPLUS.fullmatch(text, others[-1].end, chosen.begin)):
         raise _Mistake(gap.start("extra"), _CLOSES_NOTHING)
     if not others and _CLOSERS.fullmatch(text, chosen.end):
         return
     blank = _PARAGRAPH.search(text, chosen.end)
-    behind = _DECORATION.sub(lambda found: _spaces(found[0]), text[chosen.end : blank.start() if blank else len(text)])
+    behind = _DECORATION.sub(_blanked, text[chosen.end : blank.start() if blank else len(text)])
     depth = max(0, text.count("(", 0, chosen.begin) - text.count(")", 0, chosen.begin))
-    for found in _PARENTHESIS.finditer(behind):
-        depth += 1 if found[0] == "(" else -1
+    for sign in _PARENTHESIS.finditer(behind):
+        depth += 1 if sign[0] == "(" else -1
         if depth < 0:
-            raise _Mistake(chosen.end + found.start(), _CLOSES_NOTHING)
+            raise _Mistake(chosen.end + sign.start(), _CLOSES_NOTHING)
 
 
 def _last_block(text: str, is_model: Callable[[str], bool]) -> str:
     """Blank reasoning, and all around the last fenced block that is a model; without one, only the fences."""
-    text = _REASONING.sub(lambda found: _spaces(found[0]), text)
+    text = _REASONING.sub(_blanked, text)
     # Some servers cut off the opening tag: text before a remaining closing tag is reasoning too.
     for left_over in [*_REASONING_END.finditer(text)][-1:]:
         text = _spaces(text[: left_over.end()]) + text[left_over.end() :]
     for begin, end in reversed([*fenced_blocks(text.replace("\r\n", " \n"), _OPENING, _CLOSING)]):
         if is_model(text[begin:end]):
             return _spaces(text[:begin]) + text[begin:end] + _spaces(text[end:])
-    return _FENCE.sub(lambda found: _spaces(found[0]), text)
+    return _FENCE.sub(_blanked, text)
 
 
 def _spaces(text: str) -> str:
     return re.sub(r"[^\n]", " ", text)
+
+
+def _blanked(match: re.Match[str]) -> str:
+    return _spaces(match[0])
 
 
 def checked_text(text: object) -> str:
@@ -375,8 +370,8 @@ def checked_text(text: object) -> str:
 
 def skip_space(text: str, position: int) -> int:
     """Return the first position from here on that is not white space."""
-    found = _SPACE.match(text, position)
-    return found.end() if found else position
+    space = _SPACE.match(text, position)
+    return space.end() if space else position
 
 
 def error_at(text: str, position: int, reason: str) -> PowlError:
@@ -445,12 +440,11 @@ def model_in(answer: str, *, aliases: bool = False) -> Model:
     return parse_text(answer, aliases=aliases)
 
 
-def _child(value: Any, place: str, path: str, numbers: Iterator[int]) -> Model:
-    """Pointers of errors start with ``place``. A level of the model is two frames."""
+def _child(value: Any, pointer: str, path: str, numbers: Iterator[int]) -> Model:
     try:
         return _model(value, path, numbers)
     except PowlError as error:
-        raise PowlError(error.reason, pointer=place + (error.pointer or "")) from None
+        raise PowlError(error.reason, pointer=pointer + (error.pointer or "")) from None
 
 
 def _model(value: Any, path: str, numbers: Iterator[int]) -> Model:

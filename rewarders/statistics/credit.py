@@ -31,7 +31,6 @@ import numpy as np
 from tfgrpo.rewarders.statistics.summary import FloatArray, Interval
 
 POINTS: Final = 100.0
-"""Points in the range of a reward."""
 # Degrees of freedom that the first variance counts for
 _PRIOR_FREEDOM: Final = 4.0
 # Decimals of a mean in points: what differs by the order of a sum is equal, and nothing is above zero by rounding alone
@@ -45,7 +44,6 @@ class Rules:
     designs: int = 3
     """Divisions of the lessons into two halves in one batch: few, so that prompts keep a common beginning."""
     contrasts: int = 2
-    """Most contrasts of one group."""
     across: float = 0.5
     """Support of a judgement on two attempts of different halves."""
 
@@ -58,13 +56,11 @@ class Rules:
     """Share of the net contrasts that is left one night later."""
 
     word_mean: float = 1.5
-    """Mean of one unit of support, before any row."""
     word_sd: float = 2.0
     own_mean: float = -0.3
     """The price of carrying any lesson."""
     own_sd: float = 0.75
     row_memory: float = 0.9
-    """Weight of a row one night later."""
     first_variance: float = 0.12
     """Variance of one attempt, in squared shares of the range, before any night."""
     least_variance: float = 0.02
@@ -118,9 +114,7 @@ class Evidence:
     """Sums over rows, by lesson: all that a posterior needs of them."""
 
     gram: FloatArray
-    """Weighted products of memberships, shape ``(lessons, lessons)``."""
     moment: FloatArray
-    """Weighted products of memberships and differences, shape ``(lessons,)``."""
 
     @classmethod
     def none(cls, lessons: int) -> Evidence:
@@ -171,7 +165,6 @@ class Differences(NamedTuple):
     """Sums over rows with equal lessons, which are all that is kept of them (Chan, Golub & LeVeque 1983)."""
 
     rows: int = 0
-    """Rows with a scored attempt on both sides."""
     weight: float = 0.0
     mean: float = 0.0
     """Weighted mean of the differences, first side minus second, as a share of the range."""
@@ -211,7 +204,6 @@ class Posterior:
     """The effects of all lessons, jointly normal, in points."""
 
     mean: FloatArray
-    """Shape ``(lessons,)``."""
     covariance: FloatArray
     word: Effect
     """Effect of one unit of support: near zero where reflections are noise."""
@@ -333,7 +325,6 @@ class PlannedNight:
     halves: tuple[int, int]
     swept: int
     attempts: int
-    """Attempts of each side at one of them."""
 
 
 def gains_in_force(

@@ -148,7 +148,6 @@ class Capital:
     """
 
     logs: tuple[float, ...] = (0.0,) * _GAMBLERS
-    """Log capital of each gambler, in the order of the stakes."""
 
     def after(self, differences: Sequence[float]) -> Capital:
         """Return the capital after these differences, in any order. They lie in ``[-1, 1]``, else ``ValueError``."""

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+# Most bytes of one file, and of what is printed
 FILE_BYTES = 16 << 20
-"""Most bytes of one file, and of what is printed."""
 _SHOWN = 200
 _REFUSED = frozenset(
     {"os.exec", "os.fork", "os.forkpty", "os.kill", "os.killpg", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn"}

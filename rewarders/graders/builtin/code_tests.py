@@ -47,8 +47,8 @@ _NO_TESTS: Final = "the record has no tests: tests, test_list, test with entry_p
 
 class _Test(NamedTuple):
     shown: str
+    # Run behind the solution; None: the solution is a program that reads and prints
     code: str | None = None
-    """Run behind the solution; None: the solution is a program that reads and prints."""
     stdin: str = ""
     expected: str = ""
 
@@ -68,7 +68,6 @@ class CodeTests(Options, ItemScorer):
     timeout_s: Annotated[FiniteNumber, Field(gt=0, le=120), accepts("seconds above 0, at most 120")] = 5.0
     """Seconds of processor time of one test, which fails beyond it; three times as many by the clock."""
     memory_mb: Annotated[Whole, Field(ge=32, le=65_536), accepts("a whole number from 32 to 65,536")] = 512
-    """MiB."""
 
     def score_one(self, item: GraderInput) -> RewardScore:
         """Return the share, and the first test that failed."""

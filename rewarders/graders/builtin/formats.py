@@ -44,7 +44,6 @@ class CompletionLengthCap(Options, ItemScorer):
     treat_missing_as_fail: Flag = True
     """A completion without a token count gets ``min_reward``, else 1.0."""
     min_reward: Annotated[FiniteNumber, Field(ge=0, le=1), accepts("a finite number of at least 0 and at most 1")] = 0.0
-    """Reward of a completion above the cap, 0 to 1."""
 
     def score_one(self, item: GraderInput) -> float:
         """Return the reward of one item, by its ``completion_tokens`` alone."""

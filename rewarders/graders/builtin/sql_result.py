@@ -20,9 +20,9 @@ from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, column, field_of, p
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.outcomes import RewardScore
 
+# Instructions of the database between two looks at the limit, and most of one query: the same everywhere, unlike seconds
 _STEPS: Final = 100_000
 MOST_STEPS: Final = 200_000_000
-"""Instructions of the database between two looks at the limit, and most of one query: the same everywhere, unlike seconds."""
 _MOST_ROWS: Final = 100_000
 # Most bytes of one value, and of a statement
 _MOST_BYTES: Final = 10 << 20

@@ -25,8 +25,8 @@ _UNSENT: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 class _Call(NamedTuple):
     name: str
+    # Canonical JSON; None: unknown, or of a reference, any
     arguments: str | None
-    """Canonical JSON; None: unknown, or of a reference, any."""
 
     def fits(self, made: _Call) -> bool:
         """Return whether a call is as this one of a reference. Raise ``RewardError`` for one whose arguments are unknown."""
@@ -134,7 +134,6 @@ class _Linear(Options, ItemScorer):
     best: Annotated[FiniteNumber, accepts("a finite number"), Field(validate_default=True)] = 0.0
 
     figure: ClassVar[str]
-    """Its name among what is known of an attempt."""
     unit: ClassVar[str]
 
     @field_validator("best")
