@@ -36,6 +36,10 @@ class _BuiltIn(NamedTuple):
     phrases: Mapping[str, str] = MappingProxyType({})
 
 
+_ACCEPTED: Final = (
+    f"a function of {SIGNATURES}; an object with score_one(item), grade_batch(inputs) or score(context), a class of such "
+    "objects, or a factory of one"
+)
 _ROWS: Final = Path(__file__).with_name("builtin.jsonl").read_text("utf-8").splitlines()
 _TABLE: Final[Mapping[str, _BuiltIn]] = {each.name: each for each in (_BuiltIn(**json.loads(row)) for row in _ROWS)}
 _GRADERS: Final = "graders.builtin."
@@ -175,12 +179,6 @@ def _of_object(name: str, target: object, where: str) -> Scorer:
     if not isinstance(own, str):
         raise PipelineError.one(where, "no rewarder_id", "a rewarder with a rewarder_id and score(context)")
     return Scorer(own, cast("Any", target).score, scope="group", **flags, **traits)
-
-
-_ACCEPTED: Final = (
-    f"a function of {SIGNATURES}; an object with score_one(item), grade_batch(inputs) or score(context), a class of such "
-    "objects, or a factory of one"
-)
 
 
 def _scores(target: object) -> bool:

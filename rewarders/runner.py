@@ -30,6 +30,15 @@ from tfgrpo.stores.errors import PipelineError
 from tfgrpo.stores.experiences.credit import outside_range
 from tfgrpo.stores.outcomes import RewardScore
 
+TRIAL: Final = GraderInput.of(
+    "trial:0",
+    {"prompt": "What is 6 * 7?", "answer": "42", "system_prompt": None, "metadata": {}},
+    "<think>\n6 * 7 = 42\n</think>\n42",
+    completion_tokens=16,
+    completion_index=0,
+)
+TRIAL_S: Final = 5.0
+_NO_GRADER: Final = ("expected a list of results", NO_NUMBER[0], "the result has no reward, or two different ones")
 # Default limits of one call: of a scorer that computes, and of one that calls a model
 TIMEOUT_S: Final = 30.0
 MODEL_TIMEOUT_S: Final = 600.0
@@ -224,17 +233,6 @@ def _totals(columns: Sequence[tuple[Weighted, Verdicts]], context: RewardContext
         if scores and len(scores) == len(verdicts):
             totals[attempt.rollout_id] = round(weighted_mean(scores), DECIMALS)
     return totals
-
-
-TRIAL: Final = GraderInput.of(
-    "trial:0",
-    {"prompt": "What is 6 * 7?", "answer": "42", "system_prompt": None, "metadata": {}},
-    "<think>\n6 * 7 = 42\n</think>\n42",
-    completion_tokens=16,
-    completion_index=0,
-)
-TRIAL_S: Final = 5.0
-_NO_GRADER: Final = ("expected a list of results", NO_NUMBER[0], "the result has no reward, or two different ones")
 
 
 def refuse_no_scorer(scorer: Scorer, where: str) -> None:

@@ -40,12 +40,9 @@ def group_advantage(
 
     ``estimator``: a name or alias of ``estimators.jsonl``, or an ``Estimator`` with other constants. The default
     ``grpo`` is ``(r - mean) / (population std + 1e-8)``, the group baseline of GRPO (Shao et al. 2024,
-    arXiv:2402.03300). A flat group has advantages of zero, and so has a group of one unless the estimator says
-    otherwise. ``token_lengths``: tokens of each completion, for ``opo``. ``greedy``: reward of the greedy rollout, for
-    ``remax``.
-
-    Raises ``ValueError`` for an empty group, for what is no number up to 1e100 either way, for an unknown estimator or a
-    missing input of it, and for an estimator that looks at the whole batch.
+    arXiv:2402.03300). ``token_lengths``: tokens of each completion, for ``opo``. ``greedy``: reward of the greedy rollout,
+    for ``remax``. Raises ``ValueError`` for an empty group, for what is no number up to 1e100 either way, for an unknown
+    estimator or a missing input of it, and for an estimator that looks at the whole batch.
     """
     # Plain numbers: an operation on arrays costs more than a whole group, and every group of a run is computed here.
     try:

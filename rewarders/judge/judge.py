@@ -1,7 +1,6 @@
 """Judges: ``judge`` scores each output by a rubric, with several votes; ``relative`` ranks a group by totals or comparisons.
 
-The output is sent as data. A lost vote is a value with its reason, never a number, and a judge without usable answers
-abstains. Errors that end the run (no budget, a refused key) pass through.
+A lost vote is a value with its reason, never a number. Errors that end the run (no budget, a refused key) pass through.
 """
 
 from __future__ import annotations
@@ -40,6 +39,12 @@ _T = TypeVar("_T")
 # Longest part of a raw reply in the record of an attempt; the journal has all of it
 _RECORDED_CHARS: Final = 4_000
 _QUOTED_CHARS: Final = 120
+Variant: TypeAlias = Literal["rank", "centered", "zscore"]
+# Call names: room for the votes on one pair in both orders
+_TURNS: Final = 100
+_ORDERS: Final = ("forward", "backward")
+_SWAPPED: Final[Mapping[Preference, Preference]] = {"first": "second", "second": "first", "tie": "tie"}
+_HALVES: Final[Mapping[Preference, int]] = {"first": 2, "tie": 1, "second": 0}
 
 
 def judge(rewarder_id: str = "judge", **options: Any) -> JudgeRewarder:
@@ -243,14 +248,6 @@ def _shared(verdict: Verdict, attempt: Attempt, first: Attempt) -> Verdict:
     return replace(verdict, evidence=evidence, details=frozen({"by": "judge", "same_as": first.rollout_id}))
 
 
-Variant: TypeAlias = Literal["rank", "centered", "zscore"]
-# Call names: room for the votes on one pair in both orders
-_TURNS: Final = 100
-_ORDERS: Final = ("forward", "backward")
-_SWAPPED: Final[Mapping[Preference, Preference]] = {"first": "second", "second": "first", "tie": "tie"}
-_HALVES: Final[Mapping[Preference, int]] = {"first": 2, "tie": 1, "second": 0}
-
-
 def relative(rewarder_id: str = "relative", **options: Any) -> RelativeRewarder | PairwiseRewarder:
     """Return the scorer of a pipeline file: by totals, or with ``judge`` by comparisons. Raises ``PipelineError``."""
     variant, judge = options.pop("variant", "rank"), options.pop("judge", None)
@@ -333,7 +330,7 @@ class PairwiseRewarder:
     """Ranks the outputs of a group by the share of its comparisons that each won, ties as half.
 
     Each pair is judged in both orders, because models favour a position. Contradicting orders make a tie; an order without a
-    usable answer makes no comparison. Equal outputs tie without a call. An output without any comparison is abstained on.
+    usable answer makes no comparison. Equal outputs tie without a call.
     """
 
     options: JudgeOptions = field(default_factory=JudgeOptions)

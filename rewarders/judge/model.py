@@ -1,7 +1,6 @@
 """The language model that judges call, which a higher floor implements: what a judge reads, its options, and its repair loop.
 
-The implementation is responsible for ledger, journal, rate limits and seeds. The repair loop, ``corrected``, serves every
-answer with a required form: votes of judges, learned operations, candidates of a selection.
+The implementation is responsible for ledger, journal, rate limits and seeds.
 """
 
 from __future__ import annotations
@@ -204,8 +203,7 @@ async def corrected(
     """Return the first text of ``fix`` that ``parse`` accepts, of at most ``max_attempts``, the first one included.
 
     ``fix`` gets every refused (text, reason) so far, none at first. ``parse`` raises ``ValueError`` (pydantic's is one) to
-    refuse a text. Errors of ``fix`` pass through. Raises ``RepairExhausted`` with every pair; ``name`` is the answer's
-    name in the message.
+    refuse a text. Errors of ``fix`` pass through. Raises ``RepairExhausted`` with every pair.
     """
     if max_attempts < 1:
         raise ValueError(f"max_attempts must be at least 1, got {max_attempts}")

@@ -96,8 +96,6 @@ _OTHER_SCALE: Final = re.compile(
     rf"|\b{_TOP}[\s-]*(?:is|max\w*|points?|stars?)\b",
     re.IGNORECASE,
 )
-
-
 _WHOLE: Final = re.compile(r"\s*(?:```[^\n`]*\n([^`]*)```|[\"\u201c`]([^\"\u201c\u201d`]*)[\"\u201d`])\s*")
 _FENCED: Final = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(.*?)(?:^[ \t]*\1[^\n]*$|\Z)", re.DOTALL | re.MULTILINE)
 _QUOTED: Final = re.compile(

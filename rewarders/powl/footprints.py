@@ -18,6 +18,7 @@ from tfgrpo.stores.numeric import plain_sum
 
 FootprintMode: TypeAlias = Literal["block", "direct", "order"]
 MODES: Final[tuple[FootprintMode, ...]] = get_args(FootprintMode)
+Aggregate: TypeAlias = Literal["pooled", "macro"]
 Pairs: TypeAlias = frozenset[tuple[str, str]]
 
 
@@ -267,9 +268,6 @@ def _relate_others(rows: list[int], parts: Sequence[_Part]) -> None:
         every |= part.labels
     for part in parts:
         add_pairs(rows, part.labels, every & ~part.labels | repeated)
-
-
-Aggregate: TypeAlias = Literal["pooled", "macro"]
 
 
 class RelationWeights(NamedTuple):

@@ -1,7 +1,6 @@
 """Process models: frozen trees of activities, silent steps and five operators, always well-formed; their keys and faults.
 
-A tree that breaks a rule raises ``PowlError`` when it is made. Only the parsers recurse, two frames a level, so a
-model of the greatest depth fits on any usual stack.
+A tree that breaks a rule raises ``PowlError`` when it is made.
 
 SEQUENCE runs its children in order, XOR runs one of them, PARALLEL all of them in any interleaving. LOOP has two
 children, do and redo: do runs once, and then any number of times redo followed by do. PARTIAL_ORDER runs all of them;
@@ -20,6 +19,17 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar, get_args
 
 from tfgrpo.stores.errors import PowlError
+
+OperatorKind: TypeAlias = Literal["SEQUENCE", "XOR", "PARALLEL", "LOOP", "PARTIAL_ORDER"]
+OPERATORS: Final[tuple[OperatorKind, ...]] = get_args(OperatorKind)
+
+MAX_DEPTH: Final = 100
+MAX_NODES: Final = 2_000
+ROOT_ID: Final = "n"
+"""Default id of a root; child i of node p is ``p.i``."""
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_T = TypeVar("_T")
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -91,16 +101,8 @@ def covering_pairs(after: Sequence[int]) -> frozenset[tuple[int, int]]:
     return frozenset(pairs)
 
 
-OperatorKind: TypeAlias = Literal["SEQUENCE", "XOR", "PARALLEL", "LOOP", "PARTIAL_ORDER"]
-OPERATORS: Final[tuple[OperatorKind, ...]] = get_args(OperatorKind)
-
-MAX_DEPTH: Final = 100
-MAX_NODES: Final = 2_000
-ROOT_ID: Final = "n"
-"""Default id of a root; child i of node p is ``p.i``."""
-
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_T = TypeVar("_T")
+Severity: TypeAlias = Literal["error", "warning"]
+_Doubt: TypeAlias = tuple[Severity, str, str]  # with code and message
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,10 +308,6 @@ def _digest(*parts: str) -> str:
 
 
 _SILENT: Final = _Form("SILENT", _digest("SILENT"))
-
-
-Severity: TypeAlias = Literal["error", "warning"]
-_Doubt: TypeAlias = tuple[Severity, str, str]  # with code and message
 
 
 class Finding(NamedTuple):

@@ -1,13 +1,9 @@
 """Process models as text, such as ``SEQUENCE(ACTIVITY(a), XOR(b, c))``, bare or in an answer, and as JSON.
 
-Children are separated by commas or by white space; an extra comma at either end is accepted, two in a row are not. A
-label has one of three forms. A bare word ends at white space, a comma or a parenthesis. ``ACTIVITY(label)`` extends to
-its closing parenthesis; the label is trimmed and otherwise kept: commas, quotes, line breaks. ``ACTIVITY["label"]`` is a
-JSON string, which can write every label.
-
-In the answer of a language model, reasoning tags are blanked out, the last fenced block with an expression is read alone,
-and the last of several expressions counts. An expression that is broken, or that ends before its last parenthesis, is an
-error and never skipped in favour of another. Prose alone is no model.
+Children are separated by commas or by white space. A label is a bare word, ``ACTIVITY(label)`` up to its closing parenthesis,
+trimmed, or a JSON string in ``ACTIVITY["label"]``. In the answer of a language model, reasoning tags are blanked out, the last
+fenced block with an expression is read alone, and the last of several expressions counts. A broken one is an error and never
+skipped in favour of another. Prose alone is no model.
 
 JSON, such as ``{"type": "XOR", "children": [{"type": "ACTIVITY", "label": "a"}, …]}``, is strict. Unknown fields of a node are
 ignored, except where that would lose a part of the model: children of an activity, an order of anything but a PARTIAL_ORDER.
@@ -103,8 +99,7 @@ def parse_text(text: str | None, *, aliases: bool = False) -> Model:
     """Parse a text such as ``SEQUENCE(ACTIVITY(a), XOR(b, c))``. Every node gets an id.
 
     ``aliases`` also accepts SEQ, AND, PO, TAU, →, ×, ∧, ↺ and any case. ``PARTIAL_ORDER(a, b, c, ORDER(0->2, 1->2))``
-    counts children from 0.
-    Raises ``PowlError`` with line, column and a caret for everything else, prose included.
+    counts children from 0. Raises ``PowlError`` with line, column and a caret for everything else, prose included.
     """
     whole = checked_text(text)
     parsed = _expression(whole, skip_space(whole, whole.startswith("\ufeff")), aliases)
@@ -415,10 +410,9 @@ def to_json(model: Model) -> str:
 def parse_json(source: str | Mapping[str, Any] | None, *, fenced: bool = False) -> Model:
     """Parse a JSON object. A mapping is an object that is parsed already.
 
-    ``id`` is optional; a node without one gets its path (``n.0.2``). ``order`` of a PARTIAL_ORDER is a list of pairs of
-    indices of children. ``fenced`` also accepts the reply of a language model with the object in a code fence, after
-    reasoning in tags.
-    Raises ``PowlError``: with line and column for invalid JSON, with a JSON pointer for an invalid model.
+    ``id`` is optional; a node without one gets its path (``n.0.2``). ``fenced`` also accepts the reply of a language model
+    with the object in a code fence, after reasoning in tags. Raises ``PowlError``: with line and column for invalid JSON,
+    with a JSON pointer for an invalid model.
     """
     value: Any = source
     if source is None or isinstance(source, str):

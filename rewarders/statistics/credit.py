@@ -31,6 +31,16 @@ import numpy as np
 from tfgrpo.rewarders.statistics.summary import FloatArray, Interval
 
 POINTS: Final = 100.0
+SETTLED: Final = 0.07
+"""Variance of one attempt at an item, as a share of the squared range, where most items are always right or always wrong:
+p (1 - p) on average for success probabilities p of a Beta(0.2, 0.2) distribution."""
+MIXED: Final = 0.2
+"""The same where most items are right at times: Beta(2, 2). The most there is is 0.25."""
+LESSONS: Final = 8
+"""Lessons that share the gain evenly."""
+SUPPORT: Final = 1.0
+"""Support of each of them: that of ten contrasts in its favour, which it has after a night or two."""
+_TASKS: Final = 4_000
 # Degrees of freedom that the first variance counts for
 _PRIOR_FREEDOM: Final = 4.0
 # Decimals of a mean in points: what differs by the order of a sum is equal, and nothing is above zero by rounding alone
@@ -303,18 +313,6 @@ def comes_into_force(total: Effect, held_out: Effect, *, by_person: bool = False
     """Return whether a library is in force tomorrow; ``by_person``: what a person chose stays while both are above zero."""
     all_rows, held = (0.0, 0.0) if by_person else (rules.enter, rules.enter_held)
     return total.z > all_rows and held_out.z > held
-
-
-SETTLED: Final = 0.07
-"""Variance of one attempt at an item, as a share of the squared range, where most items are always right or always wrong:
-p (1 - p) on average for success probabilities p of a Beta(0.2, 0.2) distribution."""
-MIXED: Final = 0.2
-"""The same where most items are right at times: Beta(2, 2). The most there is is 0.25."""
-LESSONS: Final = 8
-"""Lessons that share the gain evenly."""
-SUPPORT: Final = 1.0
-"""Support of each of them: that of ten contrasts in its favour, which it has after a night or two."""
-_TASKS: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True)

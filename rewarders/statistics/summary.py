@@ -16,6 +16,8 @@ _COUNTS_AT_ONCE: Final = 50_000
 # Tolerance of log probabilities: tables as likely as the observed one, up to rounding, count.
 _TIE: Final = 1e-7
 FloatArray: TypeAlias = npt.NDArray[np.float64]
+_GAMBLERS: Final = 32
+_STAKES: Final[FloatArray] = (np.arange(_GAMBLERS) + 0.5) / _GAMBLERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +129,6 @@ def _mean(values: Sequence[float]) -> float:
     if not all(map(math.isfinite, values)):
         raise ValueError("only finite values have a mean")
     return fmean(values)
-
-
-_GAMBLERS: Final = 32
-_STAKES: Final[FloatArray] = (np.arange(_GAMBLERS) + 0.5) / _GAMBLERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Run one solution with one test, as ``python code_process.py FOLDER``, within limits of processor time, memory and files.
 
-Started by ``code_tests``, without this package and without the environment of its owner. It refuses new processes, the network,
-and writing outside its working directory; that stops accidents, and no attack: code may undo it.
+Started by ``code_tests``, without this package. It refuses new processes, the network, and writing outside its folder; that
+stops accidents, and no attack: code may undo it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,6 @@ def _hook(folder: str) -> Callable[[str, tuple[Any, ...]], None]:
 
 
 def _failure(code: str, test: str | None) -> str | None:
-    """Without a test, return why the program ends with an error."""
     space = {"__name__": "__main__" if test is None else "solution", "__builtins__": builtins}
     try:
         exec(compile(code, "<solution>", "exec"), space)  # noqa: S102 - what this process is for
@@ -93,7 +92,7 @@ def _failure(code: str, test: str | None) -> str | None:
 
 
 def _explained(error: BaseException, test: str) -> str:
-    """Return an error in one line; of an assertion of the test also both sides of its comparison."""
+    # In one line; of an assertion of the test also both sides of its comparison.
     import ast  # noqa: PLC0415 - 15 ms of each process; most tests pass
     import traceback  # noqa: PLC0415 - as above
 

@@ -1,7 +1,6 @@
 """Scorer of Python code by the tests of its record, for worker processes: each test runs in a separate process.
 
-No sandbox: limits, a working directory and an empty environment contain what code does by mistake. For code that may be
-hostile run the whole of it in a container.
+No sandbox: limits, a working directory and an empty environment contain what code does by mistake.
 """
 
 from __future__ import annotations
@@ -58,9 +57,8 @@ class CodeTests(Options, ItemScorer):
     """Share of the record's tests that the Python code of the output passes: its last fenced block, else all of it.
 
     Tests are, in the metadata or the record: ``cases``, a list of ``input`` and ``output`` of a program, or two lists
-    ``inputs`` and ``outputs``; ``tests`` or ``test_list``, the same, or a list of code or one text, of which each assertion
-    and each function ``test…`` counts; or ``test`` with ``entry_point``, behind the prompt if that is code. Of several
-    blocks the last one counts that defines what the tests call. Raises ``RewardError`` for a record without usable tests.
+    ``inputs`` and ``outputs``; ``tests`` or ``test_list``, the same, or code, of which each assertion and each function
+    ``test…`` counts; or ``test`` with ``entry_point``, behind the prompt if that is code.
     """
 
     all: Flag = False
@@ -89,7 +87,6 @@ class CodeTests(Options, ItemScorer):
         return RewardScore("", score, f"{passed} of {len(tests)} tests passed{first}")
 
     def wanted(self, item: GraderInput) -> Sequence[_Test]:
-        """Return the tests of a record. Raise ``RewardError`` without any."""
         written = next((value for name in _COLUMNS if (value := column(item, name))), "")
         tests = _from_cases(written)
         if not tests and column(item, "cases") is None:
@@ -153,7 +150,7 @@ def _solution(item: GraderInput, tests: Sequence[_Test]) -> str:
     before = prompt if defined and isinstance(prompt, str) and defined in prompt and _parsed(prompt) is not None else ""
 
     def read(code: str) -> str | None:
-        """Return code that can run and has what the tests need, behind the prompt; None for any other text."""
+        # Code that can run and has what the tests need, behind the prompt.
         has = defines.search(code) is not None
         texts: list[str] = [f"{before}\n{code}" if before else code, *(() if has else _bodies(before, code))]
         for text in filter(_knows_its_names, texts):
@@ -177,7 +174,7 @@ def _knows_its_names(code: str) -> bool:
 
 
 def _bodies(before: str, code: str) -> Iterator[str]:
-    """Yield a prompt with a body behind it that has no indent, lost the first one, or has others."""
+    # A prompt with a body behind it that has no indent, lost the first one, or has others.
     lines = code.strip("\n").split("\n")
     indents = re.findall(r"^[ \t]+(?=\S)", before, re.MULTILINE)
     if not indents or not re.search(r"\b(?:return|yield)\b", code):
@@ -190,7 +187,7 @@ def _bodies(before: str, code: str) -> Iterator[str]:
 
 
 def _runs(text: str, defines: re.Pattern[str]) -> Iterator[str]:
-    """Yield what of a text is between two lines that are not indented, around its last definition, the longest first."""
+    # What is between two lines that are not indented, around the last definition, the longest first.
     last = max((each.start() for each in defines.finditer(text)), default=0)
     margins = sorted({0, len(text), *(each.start() for each in re.finditer(r"^(?=\S)", text, re.MULTILINE))})
     left = _MOST_READ

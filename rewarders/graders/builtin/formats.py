@@ -56,9 +56,8 @@ class CompletionLengthCap(Options, ItemScorer):
 class JsonValid(Options, ItemScorer):
     """1.0 when ``json.loads`` reads the whole completion, reasoning included, and all required is in it, else 0.0.
 
-    ``NaN`` and ``Infinity`` pass, as they do in ``json.loads``; extreme nesting and integers of more than 4,300 digits do
-    not. Required is ``metadata.expected_json_schema.required`` when that is a list, and "in" is Python's: a key of an
-    object, a member of a list, a part of a string, and never in a number, true, false or null.
+    Required is ``metadata.expected_json_schema.required`` when that is a list, and "in" is Python's: a key of an object, a
+    member of a list, a part of a string. Extreme nesting and integers of more than 4,300 digits are not read.
     """
 
     def score_one(self, item: GraderInput) -> float:
@@ -94,10 +93,9 @@ class LatexOnly(Options, ItemScorer):
 class ReasoningFormat(Options, ItemScorer):
     """1.0 for one ``<think>…</think>`` block at the start, a new line, and a final text; less for deviations.
 
-    Parts, on the stripped completion and its first open and close tag: an open tag 0.125, at the very start another
-    0.125; a close tag 0.125, after the open tag another 0.125, before it -0.125; text after the close tag 0.5, none
-    -0.25; a space or another character immediately after the close tag -0.1; 0.15 off for each further tag. Clamped to
-    [0, 1].
+    An open tag 0.125, at the very start another 0.125; a close tag 0.125, after the open tag another 0.125, before it
+    -0.125; text after the close tag 0.5, none -0.25; a character but a new line immediately after it -0.1; each further
+    tag -0.15.
     """
 
     def score_one(self, item: GraderInput) -> float:
@@ -150,9 +148,6 @@ class JsonSchema(SchemaGrader):
     Only ``required`` and ``allow_additional_properties`` (default true) of the schema are read. A key is additional when
     it is not required. Missing keys 0.8, additional keys 0.9, both 0.7; any other JSON value 0.5; null and unreadable text
     0.0. Text that is no JSON is tried again as its first fenced block, as JSON and as a Python literal, times 0.9.
-
-    JSON that Python refuses for its size (extreme nesting, integers of more than 4,300 digits) scores 0.0 and is not
-    tried again. Grading an object raises ``RewardError`` when an entry of ``required`` cannot be a key.
     """
 
     def overlooked(self, record: Mapping[str, Any]) -> tuple[str, ...]:
@@ -203,8 +198,7 @@ def _read(text: str) -> tuple[Any, float]:
 class XmlSchema(SchemaGrader):
     """1.0 for well-formed XML whose root has the schema's ``root_tag``; 0.9 of it from a fenced block.
 
-    Another root 0.8; no string ``root_tag`` in the schema 0.5; not well-formed 0.0. Case counts, and a namespace is part
-    of the tag. Text with a lone surrogate, which is no character of XML, scores 0.0.
+    Another root 0.8; no string ``root_tag`` in the schema 0.5; not well-formed 0.0. A namespace is part of the tag.
     """
 
     def fit(self, text: str, schema: Mapping[str, Any]) -> float:

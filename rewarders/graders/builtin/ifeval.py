@@ -1,7 +1,7 @@
 """Scorer of verifiable instructions, as IFEval checks them (Zhou et al., 2023): words, lengths, formats, letter case, language.
 
-Where the reference implementation would guess (a setting that is missing, a text without a clear language, a count that
-depends on a trained tokenizer), an instruction is not decided, and the item may have no score.
+Where the reference implementation would guess (the language of a short text, what a trained tokenizer counts), an instruction
+is not decided, and the item may have no score.
 """
 
 from __future__ import annotations

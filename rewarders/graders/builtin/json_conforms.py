@@ -40,16 +40,14 @@ def _checked(schema: object) -> object:
 class JsonConforms(Options, ItemScorer):
     """1.0 when the JSON of the answer conforms to ``metadata.schema`` and to the option ``schema``, else 0.0.
 
-    A schema is an object, or JSON text of one, of any draft that ``$schema`` names, else of 2020-12; ``format`` is an
-    annotation, as there. The JSON is the whole answer, that of its code fence, or the only object or array of its prose;
-    two different ones are none. Raises ``RewardError`` for an item without a schema, or with an invalid one.
+    A schema is an object, or JSON text of one, of any draft that ``$schema`` names, else of 2020-12. The JSON is the whole
+    answer, that of its code fence, or the only object or array of its prose; two different ones are none.
     """
 
     schema: Annotated[Any, BeforeValidator(_checked)] = None
     """Schema for every item, in addition to that of the record."""
 
     def score_one(self, item: GraderInput) -> RewardScore:
-        """Return the reward of one item; the evidence is the first violation of a schema, with its JSON path."""
         violation = self._violation(item)
         return RewardScore("json_conforms", float(violation is None), violation or "conforms to the schema")
 

@@ -1,7 +1,6 @@
 """Scorer of mathematical equality, by the library math-verify (extra ``math``), for worker processes only.
 
-LaTeX can keep a computer algebra system busy for ever: no signal and no other thread interrupts ``$9^{9^9}$``. So the system
-ends the worker when an item takes too long, and the item has no score.
+LaTeX can keep a computer algebra system busy for ever: no signal and no other thread interrupts ``$9^{9^9}$``.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ _SAME = 1e-12
 class MathVerify(ItemScorer):
     """0.0 without a LaTeX formula in the final answer, 1.0 when it equals the record's ``answer``, else 0.5.
 
-    Parsed and compared by math-verify, strictly. The reference has to be LaTeX as well: a bare ``5`` has no formula. Raises
-    ``PipelineError`` when the library is not installed, and ``RewardError`` for a formula that takes too much memory.
+    The reference has to be LaTeX as well: a bare ``5`` has no formula. Raises ``PipelineError`` without the library.
     """
 
     def __init__(self) -> None:
@@ -44,7 +42,7 @@ class MathVerify(ItemScorer):
         return 1.0 if same_formula(parsed(gold) if isinstance(gold, str) else [], formula) else 0.5
 
     def wanted(self, item: GraderInput) -> None:
-        """Raise ``RewardError`` for a record without a formula. A look at the signs of LaTeX suffices."""
+        # A look at the signs of LaTeX suffices.
         reference = field_of(item, "answer")
         if not (isinstance(reference, str) and any(sign in reference for sign in ("$", "\\"))):
             raise RewardError(f"{reference!r:.60} has no LaTeX formula")
@@ -70,7 +68,7 @@ def formulas_equal(one: str, other: str) -> bool:
 
 
 def _are_one_equation(one: Any, other: Any) -> bool:
-    """Return whether two equations differ by a factor: ``2y + 1 = 0`` and ``y = -1/2``."""
+    # They may differ by a factor: ``2y + 1 = 0`` and ``y = -1/2``.
     if not all(getattr(each, "is_Equality", False) for each in (one, other)) or one.free_symbols != other.free_symbols:
         return False
     left, right = (each.lhs - each.rhs for each in (one, other))
@@ -79,7 +77,7 @@ def _are_one_equation(one: Any, other: Any) -> bool:
 
 
 def _as_sets(read: list[Any]) -> list[Any]:
-    """Return what was read with an inequality of one variable as the interval that it describes."""
+    # An inequality of one variable as the interval that it describes.
     relation: Any = read[0] if read else None
     if not hasattr(relation, "as_set") or getattr(relation, "is_Equality", False) or len(relation.free_symbols) != 1:
         return read

@@ -47,9 +47,8 @@ _Row: TypeAlias = tuple[Any, ...]
 class SqlResult(Options, ItemScorer):
     """1.0 when the query of the output returns the rows of the reference query, the record's ``answer``, else 0.0.
 
-    The query is the last fenced block of the output, else all of it. The database is the file ``database`` of the metadata,
-    or is made of the SQL text in ``schema`` and ``rows``. Rows count in their order only if the reference has an ORDER BY;
-    numbers are equal to ten digits. Raises ``RewardError`` for a database or a reference that cannot be used.
+    The database is the file ``database`` of the metadata, or is made of the SQL text in ``schema`` and ``rows``. Rows count in
+    their order only if the reference has an ORDER BY; numbers are equal to ten digits.
     """
 
     folder: Annotated[StrictStr, accepts("a folder")] = "."
@@ -63,7 +62,6 @@ class SqlResult(Options, ItemScorer):
         return value
 
     def score_one(self, item: GraderInput) -> RewardScore:
-        """Return the score, with the first row that differs."""
         source = self._source(item)
         where = f"file:{quote(str(source))}?mode=ro" if isinstance(source, Path) else ":memory:"
         with closing(sqlite3.connect(where, uri=isinstance(source, Path))) as database:
@@ -82,7 +80,6 @@ class SqlResult(Options, ItemScorer):
         return RewardScore("", float(None in whys), "the rows of the reference" if None in whys else str(whys[0]))
 
     def wanted(self, item: GraderInput) -> None:
-        """Raise ``RewardError`` for a record without a database or a reference query."""
         self._source(item)
         if not any(_claims(each) for each in references(item) if isinstance(each, str)):
             raise RewardError(f"{field_of(item, 'answer')!r:.60} is no SQL query")

@@ -51,7 +51,6 @@ class TextScorer(Options, ItemScorer):
     """Compares what an output states with each accepted reference."""
 
     def score_one(self, item: GraderInput) -> Verdict:
-        """Return the best score. Raise ``RewardError`` when no reference is usable."""
         usable = self.wanted(item)
         stated = stated_answer(item.completion)
         if stated is None:
@@ -60,7 +59,6 @@ class TextScorer(Options, ItemScorer):
         return max(compared, key=lambda each: each.score)
 
     def wanted(self, item: GraderInput) -> list[str]:
-        """Return the references of a record that have text to compare."""
         accepted = references(item)
         texts = [bare_reference(answer_text(each)) for each in accepted if not isinstance(each, dict | list)]
         usable = [text for text in texts if text and self._reads(text)]
@@ -147,8 +145,7 @@ def _squad_words(text: str) -> list[str]:
 class Regex(Options, ItemScorer):
     """1.0 when a regular expression matches the output behind its reasoning, else 0.0; in linear time, by RE2.
 
-    With a group in the pattern the text of the group has to be a reference: of the last match, the first group that took
-    part. Raises ``PipelineError`` for a pattern that RE2 does not take, and without the library.
+    With a group in the pattern its text has to be a reference: of the last match, the first group that took part.
     """
 
     pattern: Annotated[StrictStr | None, Field(min_length=1), accepts("a regular expression")] = None
@@ -165,11 +162,10 @@ class Regex(Options, ItemScorer):
             raise PipelineError.one("pattern", str(error), accepted) from None
 
     def score_one(self, item: GraderInput) -> Verdict:
-        """Return the score of one attempt. Raise ``RewardError`` without a usable pattern or reference."""
         return max((self._score(item, *each) for each in self.wanted(item)), key=lambda each: each.score)
 
     def wanted(self, item: GraderInput) -> list[tuple[Any, list[str]]]:
-        """Return the patterns of an item, each with the accepted texts of its group; none without a group."""
+        # Each pattern with the accepted texts of its group; none without a group.
         by_answer = self.pattern is None and self.field == "answer"
         own = references(item) if by_answer else [self.pattern or column(item, self.field)]
         compiled = [self._compiled(each) for each in own if isinstance(each, str) and each]

@@ -29,7 +29,6 @@ class _Call(NamedTuple):
     arguments: str | None
 
     def fits(self, made: _Call) -> bool:
-        """Return whether a call is as this one of a reference. Raise ``RewardError`` for one whose arguments are unknown."""
         if self.name != made.name or self.arguments is None:
             return self.name == made.name
         if made.arguments is None:
@@ -45,8 +44,7 @@ class ToolCalls(Options, ItemScorer):
     """Share of the tool calls that are as those of the reference, by name and arguments.
 
     The reference is ``tool_calls`` of the metadata, else the record's ``answer``: a list of ``name`` and ``arguments``, in
-    which a call without ``arguments`` fits any, and an empty list means that no tool is to be called. Raises ``RewardError``
-    for another reference, and for an attempt whose calls are not known.
+    which a call without ``arguments`` fits any, and an empty list means that no tool is to be called.
     """
 
     mode: Annotated[MatchMode, accepts("exact, any_order, subset")] = "exact"
@@ -55,7 +53,6 @@ class ToolCalls(Options, ItemScorer):
     """1.0 for the calls of the reference and no others, else 0.0."""
 
     def score_one(self, item: GraderInput) -> RewardScore:
-        """Return the share, of several references the best, with what is missing and what is too much."""
         made = item.attempt.get("tool_calls")
         if made is None:
             raise RewardError("the tool calls of the attempt are not known")
@@ -96,7 +93,7 @@ class ToolCalls(Options, ItemScorer):
 
 
 def _calls(value: Any, *, are_wanted: bool = False) -> list[_Call]:
-    """Return calls in the common spellings: arguments, as text or object, within ``function`` or next to the name."""
+    # In the common spellings: arguments, as text or object, within ``function`` or next to the name.
     read = json_of(value) if isinstance(value, str) else value
     calls = [read] if isinstance(read, dict) else read
     if not isinstance(calls, list | tuple):
