@@ -277,11 +277,9 @@ def _listed(answer: object, count: int, expected: str) -> list[Any]:
 def matched(name: str, inputs: Sequence[GraderInput], answer: object, *, strict: bool = False) -> Verdicts:
     """Return the verdict on each input from the return value of a batch. Raises ``RewardError`` when it is no list.
 
-    Results belong to the inputs with their name: ``sample_id`` and ``completion_index``, else one of the two alone. The
-    first of several inputs of one name gets the first result of that name. Without usable names the order counts. An input
-    without a result, or with two that differ, has no score.
-
-    ``strict``: names of results always count; the order counts only where no result has a name.
+    Results belong to the inputs with their name: ``sample_id`` and ``completion_index``, else one of the two alone. Of one
+    name the first input gets the first result. Without usable names, or if ``strict`` without any, the order counts. An
+    input without a result, or with two that differ, has no score.
     """
     results = _listed(answer, len(inputs), "a list of results")
     verdicts = [as_verdict(name, result) for result in results]

@@ -60,8 +60,7 @@ def total_range(scorers: Iterable[Weighted], *, or_zero: bool = False) -> Range:
 class Composite:
     """``sum(weight * score) / sum(weight)`` over its parts, times the score of every gate.
 
-    Gates score from 0 to 1, and no part is asked about an attempt with a closed gate. Raises ``ValueError`` for members that
-    have no total.
+    Gates score from 0 to 1, and no part is asked about an attempt with a closed gate. Raises ``ValueError``.
     """
 
     parts: tuple[Weighted, ...]

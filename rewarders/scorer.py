@@ -2,8 +2,7 @@
 
 A **scorer** gives each attempt a finite number, or says why it has none. Its *scope* is what one call looks at: one attempt
 (``item``), many independent ones (``batch``), or the attempts of one item together (``group``). Its *place* is where it runs:
-``inline`` on the event loop, in a ``thread``, in a worker ``process``, or as a coroutine of the run's event ``loop``, which
-is for what waits for a service or a model.
+``inline`` on the event loop, in a ``thread``, in a worker ``process``, or as a coroutine of the run's event ``loop``.
 """
 
 from __future__ import annotations
@@ -362,8 +361,8 @@ def program(
     """Return the code of an output: its last fenced block, else all of it; None for reasoning without an end.
 
     Blocks in one of the languages count before those without a language, these before others. Of several the last one counts
-    that ``claims`` to be what is asked for. One that does not, as far as can be said unrun, ``fits`` is read with the blocks
-    before it, up to another end, and as if the prompt had opened a block; an output without blocks as what is ``within`` it.
+    that ``claims`` to be what is asked for. One that does not ``fits`` is read with the blocks before it, up to another end,
+    and as if the prompt had opened a block; an output without blocks as what is ``within`` it.
     """
     text = without_reasoning(item.completion)
     if text is None:

@@ -110,8 +110,8 @@ def batch_advantages(
     of each completion in the shape of the rewards, for estimators that weigh by them. ``greedy``: ``[B]``, the reward
     of each greedy rollout, for ``remax``. ``fill`` is NaN by default, because an advantage of 0 is a result.
 
-    Raises ``ValueError`` for shapes that do not fit, for NaN and rewards beyond 1e100 that the mask does not hide, for an
-    unknown estimator or a missing input of it, and for a group of one that the estimator cannot compare.
+    Raises ``ValueError`` for shapes that do not fit, for NaN and rewards beyond 1e100 that the mask does not hide, and for
+    an estimator that is unknown, lacks an input or cannot compare a group of one.
     """
     chosen = estimator_of(estimator, token_lengths=token_lengths, greedy=greedy)
     matrix, present = _matrix("rewards", rewards)
@@ -152,9 +152,8 @@ def multi_reward_advantages(
 ) -> _Floats:
     """Combine several rewards of each rollout: normalise each in its group, add by weight, normalise over the batch.
 
-    ``(z - M(z)) / (S1(z) + epsilon)`` with ``z = sum of weight * (r - m) / (s1 + epsilon)`` over the rewards, so that
-    one of a large scale does not hide the others (TRL's ``normalize_then_sum``). Where one is absent (None), the others of
-    that rollout count alone. Raises ``ValueError`` as ``batch_advantages`` does, and for weights that do not fit the parts.
+    ``(z - M(z)) / (S1(z) + epsilon)`` with ``z = sum of weight * (r - m) / (s1 + epsilon)`` over the rewards (TRL's
+    ``normalize_then_sum``). Where one is absent (None), the others of that rollout count alone. Raises ``ValueError``.
     """
     if not parts or set(parts) != set(weights) or not all(abs(weight) <= MAX_SCORE for weight in weights.values()):
         raise ValueError(f"weights: expected a finite number for each of {sorted(parts)}, received {dict(weights)}")

@@ -1,7 +1,7 @@
 """Parse a judge's reply: structured answers first, tolerant text second, one verdict or none.
 
-A reply may quote the output it judges, so its quotations are distinguished from its statements. Two different verdicts, a score
-outside the scale, NaN, and prose without a label raise ``ValueError`` with the reason.
+A reply may quote the output it judges, so its quotations are distinguished from its statements. What is not one verdict raises
+``ValueError`` with the reason.
 """
 
 from __future__ import annotations
@@ -285,11 +285,8 @@ def _reason(answers: Sequence[dict[str, Any]]) -> str:
 
 
 def _require_stated(text: str, label: re.Pattern[str], what: str) -> None:
-    """Raise ``ValueError`` unless the judge itself states what ``label`` matches, or a JSON object, and does not quote it.
-
-    A statement is outside quotation marks, fences and block quotes, after words of a closed list, and before none that
-    qualify it. Unclear prose counts as a quotation: to ask again costs less than a wrong score.
-    """
+    # A statement is outside quotation marks, fences and block quotes, after words of a closed list, and before none that
+    # qualify it. Unclear prose counts as a quotation: to ask again costs less than a wrong score.
     if _WHOLE.fullmatch(text):
         own = _unwrapped(text)  # a reply that is quoted as a whole is no quotation
     else:

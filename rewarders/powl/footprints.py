@@ -82,8 +82,8 @@ class Footprint:
 def footprint_from_value(value: Mapping[str, Any]) -> Footprint:
     """Return the footprint of an object with ``direct_succession``, ``concurrency``, ``exclusive`` as lists of pairs.
 
-    ``mode`` defaults to ``block``; ``activities`` need only list labels that are in no pair. Start and end activities and
-    the trace length are not read. Raises ``PowlError`` with a JSON pointer.
+    ``mode`` defaults to ``block``; ``activities`` need only list labels that are in no pair. Raises ``PowlError`` with a
+    JSON pointer.
     """
     received: object = value
     if not isinstance(received, Mapping):
@@ -120,15 +120,12 @@ def footprint(model: Model, mode: FootprintMode = "block") -> Footprint:
     """Return three relations between the labels of a model. Silent steps are in none of them.
 
     ``block`` relates all labels of a child of a SEQUENCE to all of the next one, and all of different branches to each
-    other. A child without labels counts as absent, so that its neighbours become adjacent; a LOOP of which only one part
-    has labels repeats that part. A PARTIAL_ORDER relates neighbours as a SEQUENCE does and unordered children as a
-    PARALLEL does. A pair can be in several relations.
+    other; a child without labels counts as absent. A PARTIAL_ORDER relates neighbours as a SEQUENCE does and unordered
+    children as a PARALLEL does. A pair can be in several relations.
     ``direct`` is the footprint of the directly-follows relation a > b over the model's language (van der Aalst, Weijters
-    and Maruster 2004): a -> b when a > b and not b > a, concurrent when both, exclusive when neither.
-    ``order`` is the same over "b comes somewhere after a in some trace", the behavioural profile (Weidlich, Mendling and
-    Weske 2011). The last two are exact for the language, with silent steps, repeated labels and any number of turns of a
-    loop: one label follows the other, or the reverse, or they are concurrent, or exclusive, as a label that never occurs
-    twice in a trace is with itself. Raises ``ValueError`` for an unknown mode.
+    and Maruster 2004): a -> b when a > b and not b > a, concurrent when both, exclusive when neither. ``order`` is the same
+    over "b comes somewhere after a in some trace", the behavioural profile (Weidlich, Mendling and Weske 2011). Both are
+    exact for the language. Raises ``ValueError`` for an unknown mode.
     """
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
@@ -161,7 +158,7 @@ def _union(masks: Iterable[int]) -> int:
 
 
 class _Part(NamedTuple):
-    """What a part of the model adds to the relations around it; labels are masks."""
+    # Masks of labels.
 
     labels: int
     first: int
@@ -171,13 +168,9 @@ class _Part(NamedTuple):
 
 
 class _Relations:
-    """Relates the labels of the parts of a model, from the leaves up. All modes are one algorithm.
-
-    Of two parts, one after the other, the end of the first is followed by the start of the second, unless something has
-    to come between. ``direct`` takes both from the traces. Otherwise a whole part is both its end and its start: under
-    ``order`` nothing has to come between, as traces of different parts are independent, and under ``block`` any part with
-    labels. Only ``block`` keeps concurrent and exclusive pairs; the others compare both directions.
-    """
+    # All modes are one algorithm. Of two parts, one after the other, the end of the first is followed by the start of the
+    # second, unless something has to come between. ``direct`` takes both from the traces; else a whole part is both. Under
+    # ``order`` nothing has to come between, as traces of different parts are independent; under ``block`` any labels do.
 
     def __init__(self, mode: FootprintMode, index: Mapping[str, int]) -> None:
         self._mode = mode
@@ -209,7 +202,7 @@ class _Relations:
         return _Part(labels, labels, labels, self._mode == "order" or not labels, shortest)
 
     def _sequence(self, parts: Sequence[_Part]) -> _Part:
-        """Relate the end of each part to any later part, as long as all parts between can be skipped."""
+        # The end of each part and any later part, as long as all parts between can be skipped.
         labels = first = last = shortest = 0
         skippable = True
         # Backwards: each label is visited once, and not again for every part after it.
@@ -223,7 +216,7 @@ class _Relations:
         return self._part(labels, first, last, skippable, shortest)
 
     def _loop(self, do: _Part, redo: _Part) -> _Part:
-        """Relate the turns of do (redo do)*: a part that can be skipped makes the other one its own neighbour."""
+        # The turns of do (redo do)*: a part that can be skipped makes the other one its own neighbour.
         first, last = do.first, do.last
         add_pairs(self.follows, do.last, redo.first)
         add_pairs(self.follows, redo.last, do.first)
@@ -235,12 +228,8 @@ class _Relations:
         return self._part(do.labels | redo.labels, first, last, do.skippable, do.shortest)
 
     def _ordered(self, node: Operator, parts: Sequence[_Part]) -> _Part:
-        """Relate the children of a PARALLEL or PARTIAL_ORDER.
-
-        Of two unordered parts any label can follow any other: both can be delayed to just before it, and nothing has to
-        come between. Of two ordered ones only an end can meet a start, and only if all that must come between can be
-        skipped. A part can start the trace if all before it can be skipped.
-        """
+        # Of two unordered parts any label can follow any other: both can be delayed to just before it. Of two ordered ones
+        # only an end can meet a start, if all that must come between can be skipped.
         after = successors(len(parts), node.order)
         before = predecessors(after)
         firm = sum(1 << child for child, part in enumerate(parts) if not part.skippable)
@@ -261,8 +250,7 @@ class _Relations:
 
 
 def _relate_others(rows: list[int], parts: Sequence[_Part]) -> None:
-    """A label may be in several parts."""
-    every = repeated = 0
+    every = repeated = 0  # a label may be in several parts
     for part in parts:
         repeated |= every & part.labels
         every |= part.labels
@@ -301,11 +289,9 @@ def footprint_similarity(
     """Return the similarity from 0 to 1; 1 for equal footprints; symmetric.
 
     ``pooled``: the Jaccard index of all pairs together, each with its relation, times the Jaccard index of the
-    activities: a model of unrelated activities gets 0, however simple it is. ``macro``: the mean of the three Jaccard
-    indices, where a relation that neither has counts as 1; comparable with published figures of that form, but it
-    rewards models for relations they omit. ``mode`` is for models; footprints have theirs.
-    Raises ``ValueError`` for footprints of different modes, for weights that are negative, not finite or all zero, and
-    for an unknown aggregate.
+    activities. ``macro``: the mean of the three Jaccard indices, where a relation that neither has counts as 1: it rewards
+    models for relations they omit. ``mode`` is for models; footprints have theirs. Raises ``ValueError`` for footprints of
+    different modes, an unknown aggregate, and weights that are negative, not finite or all zero.
     """
     if any(not math.isfinite(weight) or weight < 0 for weight in weights) or not any(weights):
         raise ValueError(f"weights are finite, not negative and not all zero: {tuple(weights)}")

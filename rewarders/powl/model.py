@@ -20,6 +20,8 @@ from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeAlias, TypeVa
 
 from tfgrpo.stores.errors import PowlError
 
+Severity: TypeAlias = Literal["error", "warning"]
+_Doubt: TypeAlias = tuple[Severity, str, str]  # with code and message
 OperatorKind: TypeAlias = Literal["SEQUENCE", "XOR", "PARALLEL", "LOOP", "PARTIAL_ORDER"]
 OPERATORS: Final[tuple[OperatorKind, ...]] = get_args(OperatorKind)
 
@@ -101,10 +103,6 @@ def covering_pairs(after: Sequence[int]) -> frozenset[tuple[int, int]]:
     return frozenset(pairs)
 
 
-Severity: TypeAlias = Literal["error", "warning"]
-_Doubt: TypeAlias = tuple[Severity, str, str]  # with code and message
-
-
 @dataclass(frozen=True, slots=True)
 class _Leaf:
     id: str | None = field(default=None, compare=False, repr=False, kw_only=True)
@@ -137,9 +135,8 @@ class Silent(_Leaf):
 class Operator:
     """A kind and its children in order. Equal when kind, children and order are; ids do not count.
 
-    ``order`` is for PARTIAL_ORDER alone and is reduced to the pairs that do not follow from others.
-    Raises ``PowlError`` for no children, a child that is no model, a LOOP without exactly two, an order that is cyclic
-    or names a missing child, and a tree that is too deep or too large.
+    ``order`` is for PARTIAL_ORDER alone and is reduced to the pairs that do not follow from others. Raises ``PowlError``
+    for a tree that is not well-formed, too deep or too large.
     """
 
     kind: OperatorKind
@@ -249,9 +246,8 @@ class _Form(NamedTuple):
 def structural_key(model: Model) -> str:
     """Return a hexadecimal digest, equal for models that differ only in spelling.
 
-    Ignored are: ids; the order of children of XOR, PARALLEL and PARTIAL_ORDER; an operator around a single child; a
-    SEQUENCE in a SEQUENCE, an XOR in an XOR, a PARALLEL in a PARALLEL; silent steps in a SEQUENCE or a PARALLEL; whether
-    a chain or an empty order is written as PARTIAL_ORDER. Other models with equal languages may have different keys.
+    Ignored are: ids; the order of children but in a SEQUENCE or LOOP; an operator around a single child, or in one of its
+    own kind; silent steps in a SEQUENCE or a PARALLEL; whether a chain or an empty order is written as PARTIAL_ORDER.
     """
     return fold(model, _form).key
 

@@ -152,10 +152,9 @@ def row_weight(one: int, other: int) -> float:
 
 
 def evidence(membership: FloatArray, differences: FloatArray, weights: FloatArray) -> Evidence:
-    """Return the evidence of rows, in any order.
+    """Return the evidence of rows, in any order. ``differences``: first side minus second; ``weights``: of ``row_weight``.
 
-    ``membership`` has the shape ``(rows, lessons)``: 1 where only the first side carried the lesson, -1 where only the
-    second did, else 0. ``differences`` are shares of the range, first side minus second. ``weights`` are of ``row_weight``.
+    ``membership``, of shape ``(rows, lessons)``: 1 where only the first side carried the lesson, -1 where only the second.
     """
     weighted = membership.T * weights
     return Evidence(np.asarray(weighted @ membership, dtype=np.float64), np.asarray(weighted @ differences))

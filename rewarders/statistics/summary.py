@@ -95,8 +95,7 @@ def pass_hat_k(attempts: int, passed: int, k: int) -> float:
 def fisher_test(lost_one: int, made_one: int, lost_other: int, made_other: int) -> float:
     """Return the two-sided p-value of Fisher's exact test (1935) that two sides lose attempts equally often.
 
-    Sum of the hypergeometric probabilities of all tables with these margins that are no likelier than the observed one;
-    1.0 if no attempt or every attempt was lost.
+    Sum of the hypergeometric probabilities of all tables with these margins that are no likelier than the observed one.
     """
     lost, made = lost_one + lost_other, made_one + made_other
     whole = _log_comb(made, lost)
