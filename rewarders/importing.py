@@ -46,7 +46,7 @@ def load_object(name: str, where: str, *, folder: Path | None = None, entry: str
         accepted = "that function, handed over again by the script: tfgrpo.learn(resume=…, agent=…)"
         raise PipelineError.one(where, given, accepted)
     module_name, _, attribute = name.rpartition(":")
-    with _RUNNING, kolibrify_names():
+    with _RUNNING, _kolibrify_names():
         if _is_file(module_name):
             module = _run(module_name, folder or Path.cwd(), entry, where)
         else:
@@ -187,8 +187,8 @@ def _foreign_sibling(file: Path) -> str | None:
 
 
 @contextmanager
-def kolibrify_names() -> Iterator[None]:
-    """For the length of a block, what grader files import from ``kolibrify.rl_dataserver.graders`` is there, if need be."""
+def _kolibrify_names() -> Iterator[None]:
+    # Grader files may be written for that package; its place is taken only where it is missing.
     if KOLIBRIFY in sys.modules or importlib.util.find_spec(KOLIBRIFY) is not None:
         yield
         return

@@ -84,12 +84,9 @@ def worker_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def memory_limit() -> int:
-    """Return the bytes that one worker may allocate: of half the machine's memory, a share for a few greedy ones."""
-    try:
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return _LEAST_MEMORY
+def _memory_limit() -> int:
+    # Not one share for each core: libraries allocate, though they do not touch, tens of megabytes for each.
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(_LEAST_MEMORY, whole // (2 * min(worker_count(), _GREEDY)))
 
 
@@ -127,7 +124,7 @@ class _Process:
 
     def make(self) -> None:
         try:
-            self._connection.send((sys.path, self._scorer.source, memory_limit()))
+            self._connection.send((sys.path, self._scorer.source, _memory_limit()))
             answer = self._received(time.monotonic() + START_S)
         except TimeoutError:
             raise NotIsolated(f"its process could not make it within {START_S:g} s") from None

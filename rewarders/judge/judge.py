@@ -130,8 +130,7 @@ def distinct(outputs: Sequence[Attempt]) -> dict[str, Attempt]:
     return firsts
 
 
-def reply_rows(replies: Iterable[JudgeReply], **labels: object) -> list[dict[str, Any]]:
-    """Return replies as rows of the record of an attempt, each with the labels of its question."""
+def _reply_rows(replies: Iterable[JudgeReply], **labels: object) -> list[dict[str, Any]]:
     return [
         {
             **labels,
@@ -229,7 +228,7 @@ class JudgeRewarder:
             "by": "judge",
             "votes": scores,
             "lost": lost,
-            "replies": [row for number, vote in enumerate(votes) for row in reply_rows(vote.replies, vote=number)],
+            "replies": [row for number, vote in enumerate(votes) for row in _reply_rows(vote.replies, vote=number)],
             **({"panel": panel} if seats[1:] else {}),
         }
         shown = ", ".join(f"{read.value:.3g}" for read in reads) + (f" ({len(lost)} lost)" if lost else "")
@@ -271,8 +270,7 @@ def relative(rewarder_id: str = "relative", **options: Any) -> RelativeRewarder 
     return by_totals if judge is None else PairwiseRewarder(made, variant, rewarder_id)
 
 
-def relative_values(totals: Sequence[float], variant: Variant) -> tuple[float, ...]:
-    """Return the totals of one group relative to each other. Raises ``ValueError`` for none, and for what is no score."""
+def _relative_values(totals: Sequence[float], variant: Variant) -> tuple[float, ...]:
     if variant == "rank":
         return relative_ranks(totals)
     return group_advantage(totals, "mean_only" if variant == "centered" else "grpo").advantages
@@ -296,7 +294,7 @@ class RelativeRewarder(Options):
         if len(totals) < 2:
             raise RewardError(f"{len(totals)} attempt(s) with a total; ranking needs at least two")
         try:
-            values = dict(zip(totals, relative_values([*totals.values()], self.variant), strict=True))
+            values = dict(zip(totals, _relative_values([*totals.values()], self.variant), strict=True))
         except ValueError as error:
             raise RewardError(str(error)) from error
         verdicts: list[Verdict] = []
@@ -367,7 +365,7 @@ class PairwiseRewarder:
         index_of = {output: index for index, output in enumerate(firsts)}
         ranked = [shares[index_of[attempt.output]] for attempt in context.outputs]
         usable = [share for share in ranked if share is not None]
-        values = iter(relative_values(usable, self.variant) if usable else ())
+        values = iter(_relative_values(usable, self.variant) if usable else ())
         verdicts: list[Verdict] = []
         for attempt, share in zip(context.outputs, ranked, strict=True):
             index = index_of[attempt.output]
@@ -416,7 +414,7 @@ def _row(rival: Attempt, votes: Sequence[_BothOrders]) -> dict[str, Any]:
         row
         for number, both in enumerate(named)
         for order, vote in both
-        for row in reply_rows(vote.replies, vote=number, order=order)
+        for row in _reply_rows(vote.replies, vote=number, order=order)
     ]
     values = [{order: vote.read and vote.read.value for order, vote in both} for both in named]
     return {"with": rival.rollout_id, "votes": values, "replies": replies}

@@ -75,7 +75,7 @@ class Footprint:
         return self._pairs[2]
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{name} {count_of(rows)}" for name, rows in zip(RELATIONS, self.rows, strict=True))
+        counts = ", ".join(f"{name} {_count_of(rows)}" for name, rows in zip(RELATIONS, self.rows, strict=True))
         return f"Footprint({self.mode}: {len(self.activities)} activities; {counts})"
 
 
@@ -111,8 +111,7 @@ def footprint_from_value(value: Mapping[str, Any]) -> Footprint:
     return Footprint(mode, labels, Rows(*map(tuple, masks)))
 
 
-def count_of(rows: Iterable[int]) -> int:
-    """Return the number of pairs in a relation."""
+def _count_of(rows: Iterable[int]) -> int:
     return sum(mask.bit_count() for mask in rows)
 
 
@@ -302,8 +301,8 @@ def footprint_similarity(
         raise ValueError(f"footprints of different modes cannot be compared: {one.mode} and {other.mode}")
     labels = set(one.activities) & set(other.activities)
     activities = _share(len(labels), len({*one.activities, *other.activities}))
-    common = [count_of(map(and_, *both)) for both in zip(_rows_of(one, labels), _rows_of(other, labels), strict=True)]
-    either = [count_of(x) + count_of(y) - shared for x, y, shared in zip(one.rows, other.rows, common, strict=True)]
+    common = [_count_of(map(and_, *both)) for both in zip(_rows_of(one, labels), _rows_of(other, labels), strict=True)]
+    either = [_count_of(x) + _count_of(y) - shared for x, y, shared in zip(one.rows, other.rows, common, strict=True)]
     if aggregate == "macro":
         return _weighted(weights, map(_share, common, either)) / plain_sum(weights)
     return _share(_weighted(weights, common), _weighted(weights, either)) * activities

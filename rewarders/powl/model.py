@@ -149,7 +149,7 @@ class Operator:
     def __post_init__(self) -> None:
         kind, children, order = self.kind, tuple(self.children), self.order
         for child in children:
-            check_model(child)
+            _check_model(child)
         if self.id is not None:
             _check_text(self.id, "an id")
         if kind not in OPERATORS:
@@ -189,7 +189,7 @@ class Site(NamedTuple):
 
 def walk(model: Model) -> Iterator[Model]:
     """Yield every node, parents before children, children in order."""
-    check_model(model)
+    _check_model(model)
     waiting: list[Model] = [model]
     while waiting:
         node = waiting.pop()
@@ -199,7 +199,7 @@ def walk(model: Model) -> Iterator[Model]:
 
 def sites(model: Model) -> Iterator[Site]:
     """Yield every node with its position, in the order of ``walk``."""
-    check_model(model)
+    _check_model(model)
     waiting = [(Site(model, "", model.id or ROOT_ID, frozenset()), ROOT_ID)]
     while waiting:
         site, path = waiting.pop()
@@ -224,8 +224,8 @@ def labels_of(model: Model) -> tuple[str, ...]:
     return tuple(node.label for node in walk(model) if isinstance(node, Activity))
 
 
-def check_model(value: object) -> None:
-    """Raise ``PowlError`` unless it is a model: unparsed text would count as a silent step."""
+def _check_model(value: object) -> None:
+    # Unparsed text would count as a silent step.
     if not isinstance(value, Activity | Silent | Operator):
         raise PowlError(f"expected a process model, received {type(value).__name__}")
 

@@ -90,7 +90,7 @@ def to_text(model: Model) -> str:
             return "SILENT()"
         label = node.label
         is_simple = label.isprintable() and label == label.strip() and not set("()") & set(label)
-        return f"ACTIVITY({label})" if is_simple else f"ACTIVITY[{json_line(label)}]"
+        return f"ACTIVITY({label})" if is_simple else f"ACTIVITY[{_json_line(label)}]"
 
     return fold(model, combine)
 
@@ -101,15 +101,15 @@ def parse_text(text: str | None, *, aliases: bool = False) -> Model:
     ``aliases`` also accepts SEQ, AND, PO, TAU, →, ×, ∧, ↺ and any case. ``PARTIAL_ORDER(a, b, c, ORDER(0->2, 1->2))``
     counts children from 0. Raises ``PowlError`` with line, column and a caret for everything else, prose included.
     """
-    whole = checked_text(text)
-    parsed = _expression(whole, skip_space(whole, whole.startswith("\ufeff")), aliases)
+    whole = _checked_text(text)
+    parsed = _expression(whole, _skip_space(whole, whole.startswith("\ufeff")), aliases)
     try:
-        if isinstance(parsed.result, _Mistake) or skip_space(whole, parsed.end) < len(whole):
+        if isinstance(parsed.result, _Mistake) or _skip_space(whole, parsed.end) < len(whole):
             parsed = _in_prose(whole, aliases)
         if isinstance(parsed.result, _Mistake):
             raise parsed.result
     except _Mistake as mistake:
-        raise error_at(whole, *mistake.args) from None
+        raise _error_at(whole, *mistake.args) from None
     return parsed.result
 
 
@@ -210,7 +210,7 @@ class _Parser:
         return _made(begin, partial(Operator, kind, tuple(children), order, id=identity))
 
     def _sign(self) -> str:
-        self.at = skip_space(self._text, self.at)
+        self.at = _skip_space(self._text, self.at)
         return self._text[self.at : self.at + 1]
 
     def _expect(self, sign: str, otherwise: str) -> None:
@@ -268,13 +268,13 @@ def _in_prose(original: str, aliases: bool) -> _Parsed:
     if original.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
             json.loads(original)
-            raise _Mistake(skip_space(original, 0), "this is JSON: read it with parse_json")
+            raise _Mistake(_skip_space(original, 0), "this is JSON: read it with parse_json")
     text = _last_block(original, lambda block: any(_expressions(block, aliases)))
     expressions = [*_expressions(text, aliases)]
     operators = [each for each in expressions if not each.is_leaf]
     if not expressions:
         expected = f"ACTIVITY(label) or one of {', '.join(OPERATORS)} with children"
-        raise _Mistake(skip_space(text, 0), f"no process model found; expected {expected}")
+        raise _Mistake(_skip_space(text, 0), f"no process model found; expected {expected}")
     if not operators and len(expressions) > 1:
         raise _Mistake(expressions[1].begin, "several activities and no operator around them")
     last = (operators or expressions)[-1]
@@ -352,8 +352,7 @@ def _blanked(match: re.Match[str]) -> str:
     return _spaces(match[0])
 
 
-def checked_text(text: object) -> str:
-    """Return the text. Raises ``PowlError`` when it is no text, blank or too long."""
+def _checked_text(text: object) -> str:
     if text is not None and not isinstance(text, str):
         raise PowlError(f"expected a text, received {type(text).__name__}")
     if text is None or not text.strip():
@@ -363,14 +362,13 @@ def checked_text(text: object) -> str:
     return text
 
 
-def skip_space(text: str, position: int) -> int:
-    """Return the first position from here on that is not white space."""
+def _skip_space(text: str, position: int) -> int:
     space = _SPACE.match(text, position)
     return space.end() if space else position
 
 
-def error_at(text: str, position: int, reason: str) -> PowlError:
-    """Return the error for a mistake at ``position``: line and column count from 1, a column is a character."""
+def _error_at(text: str, position: int, reason: str) -> PowlError:
+    # Line and column count from 1.
     begin, end = text.rfind("\n", 0, position) + 1, text.find("\n", position)
     end = len(text) if end < 0 else end
     left, right = max(begin, position - _EXCERPT), min(end, position + _EXCERPT)
@@ -381,8 +379,8 @@ def error_at(text: str, position: int, reason: str) -> PowlError:
     return PowlError(reason, line=number, column=position - begin + 1, excerpt=f"{excerpt}\n{caret}")
 
 
-def json_line(value: Any) -> str:
-    """Return JSON in one line: signs that a reader might take for its end are escaped, and all others with them."""
+def _json_line(value: Any) -> str:
+    # Signs that a reader might take for the end of the line are escaped, and all others with them.
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)
 
@@ -404,7 +402,7 @@ def to_value(model: Model) -> dict[str, Any]:
 
 def to_json(model: Model) -> str:
     """Return one line with the JSON object of ``to_value``."""
-    return json_line(to_value(model))
+    return _json_line(to_value(model))
 
 
 def parse_json(source: str | Mapping[str, Any] | None, *, fenced: bool = False) -> Model:
@@ -416,12 +414,12 @@ def parse_json(source: str | Mapping[str, Any] | None, *, fenced: bool = False) 
     """
     value: Any = source
     if source is None or isinstance(source, str):
-        text = checked_text(source)
+        text = _checked_text(source)
         text = without_wrapping(text) if fenced else text
         try:
             value = load_json(text)
         except json.JSONDecodeError as error:
-            raise error_at(text, error.pos, f"this is no JSON: {error.msg}") from None
+            raise _error_at(text, error.pos, f"this is no JSON: {error.msg}") from None
         except ValueError as error:
             raise PowlError(f"this JSON cannot be read: {error}") from None
     return _child(value, "", ROOT_ID, count(1))

@@ -135,8 +135,7 @@ class SchemaGrader(Options, ItemScorer):
         """Return the reward of a text."""
 
 
-def fenced_block(text: str) -> str | None:
-    """Return the stripped content of the first fenced block; None without one, or when it is empty."""
+def _fenced_block(text: str) -> str | None:
     fence = _FENCE.search(text)
     return (fence[1].strip() or None) if fence else None
 
@@ -183,7 +182,7 @@ def _read(text: str) -> tuple[Any, float]:
     try:
         return json.loads(text), 1.0
     except json.JSONDecodeError:
-        block = fenced_block(text)
+        block = _fenced_block(text)
     except (ValueError, RecursionError):  # too large for Python
         return None, 0.0
     if block is not None:
@@ -204,7 +203,7 @@ class XmlSchema(SchemaGrader):
     def fit(self, text: str, schema: Mapping[str, Any]) -> float:
         share, root = 1.0, _root_tag(text)
         if root is None and not _SURROGATE.search(text):
-            share, root = 0.9, _root_tag(fenced_block(text) or "")
+            share, root = 0.9, _root_tag(_fenced_block(text) or "")
         if root is None:
             return 0.0
         wanted = schema.get("root_tag")

@@ -29,7 +29,7 @@ _LONGEST: Final = 200
 def _checked(schema: object) -> object:
     if schema is not None:
         try:
-            validator_of(schema)
+            _validator_of(schema)
         except ValueError as error:
             accepted = "a JSON schema, or JSON text of one, without references to other addresses"
             raise refusal(accepted, f"no usable schema: {error}") from None
@@ -74,13 +74,12 @@ class JsonConforms(Options, ItemScorer):
         if own is None and self.schema is None:
             raise RewardError("the item has no metadata.schema")
         try:
-            return [validator_of(schema) for schema in (self.schema, own) if schema is not None]
+            return [_validator_of(schema) for schema in (self.schema, own) if schema is not None]
         except ValueError as error:
             raise RewardError(f"metadata.schema is no schema: {error}") from None
 
 
-def validator_of(schema: object) -> Validator:
-    """Return the validator of a schema: an object, or JSON text of one. Raise ``ValueError`` for an invalid one."""
+def _validator_of(schema: object) -> Validator:
     # Through its text, also because a record may have tuples for lists.
     try:
         return _validator(schema if isinstance(schema, str) else canonical_json(schema))

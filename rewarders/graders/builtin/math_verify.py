@@ -32,14 +32,14 @@ class MathVerify(ItemScorer):
 
     def prepare(self) -> None:
         """Load the library and its parser, which takes two seconds, before any clock runs."""
-        same_formula(parsed("$x$"), parsed("$x + 1$"))
+        _same_formula(parsed("$x$"), parsed("$x + 1$"))
 
     def score_one(self, item: GraderInput) -> float:
         answer, gold = final_answer(item), field_of(item, "answer")
         formula = parsed(answer) if answer is not None else []
         if not formula:
             return 0.0
-        return 1.0 if same_formula(parsed(gold) if isinstance(gold, str) else [], formula) else 0.5
+        return 1.0 if _same_formula(parsed(gold) if isinstance(gold, str) else [], formula) else 0.5
 
     def wanted(self, item: GraderInput) -> None:
         # A look at the signs of LaTeX suffices.
@@ -64,7 +64,7 @@ def formulas_equal(one: str, other: str) -> bool:
     if _tried(False, lambda: (answer[0] - gold[0]).expand() == 0):
         return True
     difference = _tried(math.inf, _relative_difference, answer, gold)
-    return same_formula(gold, answer) if difference is None else difference <= _SAME
+    return _same_formula(gold, answer) if difference is None else difference <= _SAME
 
 
 def _are_one_equation(one: Any, other: Any) -> bool:
@@ -101,8 +101,7 @@ def parsed(text: str, *, units: bool = True) -> list[Any]:
     return list(_tried((), math_verify.parse, text, extraction_config=wanted, parsing_timeout=None, raise_on_error=True))
 
 
-def same_formula(gold: list[Any], answer: list[Any]) -> bool:
-    """Return whether two parsed formulas are equal."""
+def _same_formula(gold: list[Any], answer: list[Any]) -> bool:
     math_verify, _ = _library(units=True)
     return bool(_tried(False, math_verify.verify, gold, answer, timeout_seconds=None, raise_on_error=True))
 
