@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Final, TypeAlias, get_args
 
-from pydantic import ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.options import Flag, Name, NonNegative, Options, accepts, refusal
+from tfgrpo.rewarders.options import Flag, Name, NonNegative, Options, accepts
 from tfgrpo.rewarders.powl.footprints import (
     MODES,
     RELATIONS,
@@ -30,7 +29,7 @@ from tfgrpo.rewarders.powl.footprints import (
 from tfgrpo.rewarders.powl.model import Model, labels_of, validate
 from tfgrpo.rewarders.powl.text import model_in
 from tfgrpo.rewarders.scorer import Abstained, RewardContext, Verdict, abstain_on_all
-from tfgrpo.stores.errors import PowlError
+from tfgrpo.stores.errors import PipelineError, PowlError
 from tfgrpo.stores.outcomes import RewardScore
 
 MODEL_KEY: Final = "powl_model"
@@ -85,12 +84,10 @@ class PowlFootprint(_ModelScorer):
     concurrency: NonNegative = 1.0
     exclusive: NonNegative = 1.0
 
-    @field_validator("exclusive")
-    @classmethod
-    def _check_weights(cls, value: float, info: ValidationInfo) -> float:
-        if not value and not any(info.data.get(name, 1.0) for name in RELATIONS[:2]):
-            raise refusal(f"a number above 0 for one of {', '.join(RELATIONS)}")
-        return value
+    def __post_init__(self) -> None:
+        weights = (self.direct_succession, self.concurrency, self.exclusive)
+        if not any(weights):
+            raise PipelineError.one("exclusive", repr(self.exclusive), f"a number above 0 for one of {', '.join(RELATIONS)}")
 
     @property
     def quick(self) -> bool:  # type: ignore[override]  # of the mode, where others have one answer

@@ -14,11 +14,11 @@ from itertools import chain, islice
 from operator import mul
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
-from pydantic import Field, StrictStr, ValidationInfo, field_validator
+from pydantic import Field, StrictStr
 from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.judge.model import JudgeLoad, JudgeOptions, JudgeQuestion
-from tfgrpo.rewarders.options import Flag, Name, Options, accepts, refusal, require
+from tfgrpo.rewarders.options import Flag, Name, Options, accepts, require
 from tfgrpo.rewarders.scorer import (
     NO_REFERENCE,
     GraderInput,
@@ -212,22 +212,16 @@ class Similarity(TextScorer):
     """
 
     metric: Annotated[SimilarityMetric, accepts(", ".join(get_args(SimilarityMetric)))] = "chrf"
-    model: Annotated[StrictStr | None, Field(min_length=1), accepts("the name of a model"), Field(validate_default=True)] = None
+    model: Annotated[StrictStr | None, Field(min_length=1), accepts("the name of a model")] = None
     """Model that embeds, as the endpoint calls it, for ``embeddings`` only."""
 
-    @field_validator("model")
-    @classmethod
-    def _of_the_metric(cls, value: str | None, info: ValidationInfo) -> str | None:
-        metric = info.data.get("metric")
-        if value and metric and metric != "embeddings":
-            raise refusal(f"none, because metric is {metric!r}")
-        if metric == "embeddings" and not value:
-            raise refusal("a model that embeds, such as text-embedding-3-small", "nothing")
-        return value
-
     def __post_init__(self) -> None:
-        module = "sacrebleu" if self.metric == "chrf" else "rapidfuzz"
+        if self.asks_model and not self.model:
+            raise PipelineError.one("model", "nothing", "a model that embeds, such as text-embedding-3-small")
         if not self.asks_model:
+            if self.model:
+                raise PipelineError.one("model", repr(self.model), f"none, because metric is {self.metric!r}")
+            module = "sacrebleu" if self.metric == "chrf" else "rapidfuzz"
             require(module, module, "similarity")
 
     @property

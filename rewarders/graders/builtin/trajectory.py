@@ -6,12 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
-from pydantic import Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts, refusal
+from tfgrpo.rewarders.options import FiniteNumber, Flag, Options, accepts
 from tfgrpo.rewarders.scorer import GraderInput, ItemScorer, column, field_of, references
-from tfgrpo.stores.errors import RewardError
+from tfgrpo.stores.errors import PipelineError, RewardError
 from tfgrpo.stores.json_values import canonical_json, json_of, mapping_of
 from tfgrpo.stores.numeric import is_cost
 from tfgrpo.stores.outcomes import RewardScore
@@ -128,17 +127,14 @@ class _Linear(Options, ItemScorer):
     """1.0 at ``best`` and beyond, 0.0 at ``worst`` and beyond, linear between. Raises ``RewardError`` for an unknown figure."""
 
     worst: Annotated[FiniteNumber, accepts("a finite number")]
-    best: Annotated[FiniteNumber, accepts("a finite number"), Field(validate_default=True)] = 0.0
+    best: Annotated[FiniteNumber, accepts("a finite number")] = 0.0
 
     figure: ClassVar[str]
     unit: ClassVar[str]
 
-    @field_validator("best")
-    @classmethod
-    def _differs(cls, value: float, info: ValidationInfo) -> float:
-        if value == info.data.get("worst"):
-            raise refusal("another number than worst")
-        return value
+    def __post_init__(self) -> None:
+        if self.best == self.worst:
+            raise PipelineError.one("best", repr(self.best), "another number than worst")
 
     def score_one(self, item: GraderInput) -> RewardScore:
         value: Any = {"completion_tokens": item.completion_tokens, **item.attempt}.get(self.figure)
