@@ -66,12 +66,10 @@ class Composite:
     parts: tuple[Weighted, ...]
     gates: tuple[AnyScorer, ...] = ()
     on_abstain: OnAbstain = "fail"
-    """Effect of a part that abstains: ``fail``, the composite abstains; ``skip``, the other parts decide; ``zero``, it
-    counts as 0. A gate that abstains is closed under ``zero``; otherwise the composite abstains."""
+    """Where a part abstains, ``fail``: so does the composite; ``skip``: the others decide; ``zero``: it counts as 0."""
     rewarder_id: str = "composite"
     whole: bool = False
-    """The graders of a data mix: every member is asked about every attempt, names may recur, gates may have any score, and
-    the total is not rounded."""
+    """The graders of a data mix: every member is asked, names may recur, gates have any score, the total is not rounded."""
 
     def __post_init__(self) -> None:
         if not self.whole and (faults := _faults(self.parts, self.gates, self.on_abstain, "")):

@@ -35,9 +35,8 @@ _RUNNING: Final = threading.RLock()
 def load_object(name: str, where: str, *, folder: Path | None = None, entry: str = "") -> object:
     """Return the object that a name means; dots in ``attr`` reach into it.
 
-    Loading runs the module or file; a file is relative to ``folder``, the working directory by default, and may import its
-    siblings. It is run once until it is changed, and once more for each ``entry``. Raises ``PipelineError`` for what cannot
-    be loaded; ``where`` is the place of the name in messages.
+    A file is relative to ``folder``, the working directory by default, and may import its siblings. It is run once until it
+    is changed, and once more for each ``entry``. Raises ``PipelineError``; ``where`` is the place of the name in messages.
     """
     if is_handed_over(name):
         return ChainMap(*_HANDED_OVER)[name]

@@ -124,8 +124,7 @@ class Attempt:
     tokens: int | None
     """Completion tokens, None when unknown; the cheaper of equal attempts ranks first."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of how it was made: ``tool_calls`` (a list of ``name`` and ``arguments`` as JSON text), ``cost_usd`` and
-    ``latency_s``, each absent or None where unknown; and its process model, if that was read already."""
+    """How it was made, where known: ``tool_calls`` (``name`` and ``arguments`` as JSON text), ``cost_usd``, ``latency_s``."""
 
 
 @dataclass(frozen=True, slots=True)

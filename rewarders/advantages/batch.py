@@ -39,8 +39,8 @@ class Estimator:
     name: str
     kind: EstimatorKind
     formula: str
-    """For readers. r are the rewards of one group of size G and m is their mean; s0 and s1 are their standard deviations
-    with divisor G and G-1; M, S0 and S1 are the same over the whole batch; L are token lengths."""
+    """Of the rewards r of a group of size G, their mean m, deviations s0 and s1 (divisor G and G-1), M, S0 and S1 of the
+    batch, and token lengths L."""
     ddof: Literal[0, 1] = 0
     """Subtracted from the number of values that a standard deviation divides by."""
     epsilon: NonNegative = 0.0
@@ -48,8 +48,7 @@ class Estimator:
     variance_floor: NonNegative = 0.0
     """Least variance of a group, in the square of the rewards' unit."""
     singleton: Literal["zero", "reward", "refuse"] = "zero"
-    """Advantage of a group of one: the formula's (zero, unless it looks beyond the group), the reward itself (divided by
-    1 + ``epsilon`` under ``group_std``), or a ``ValueError``."""
+    """Advantage of a group of one: the formula's, the reward itself, or a ``ValueError``."""
     centred: bool = True
     """``token_whiten``: whether the mean of the group is subtracted first."""
     normalised: bool = False

@@ -148,8 +148,7 @@ def _reply_rows(replies: Iterable[JudgeReply], **labels: object) -> list[dict[st
 class JudgeRewarder:
     """Scores each output from 0 to 1 by the median of a judging model's votes, or by the mean of those of several models.
 
-    An output is scored when more than half of its votes are usable, of a panel when more than half of its models have such a
-    score, and abstained on otherwise. Equal outputs are judged once.
+    It abstains unless more than half of the votes, or of the models, can be used. Equal outputs are judged once.
     """
 
     options: JudgeOptions = field(default_factory=JudgeOptions)

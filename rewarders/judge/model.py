@@ -124,18 +124,15 @@ class JudgeOptions(Options):
     """Longest part of an output that is shown; the middle of a longer one is omitted."""
     reference: Flag = False
     preset: Annotated[Preset, accepts("reference, grounded, checklist")] | None = None
-    """``reference``: whether the answer is the item's; ``grounded``: the share that a source supports; ``checklist``: the share
-    of its points that are met. None: a score by the rubric."""
+    """Asks whether the answer is the item's, what a source supports, or which points are met. None: a score by the rubric."""
     checklist: Points | None = None
     """Points of the preset ``checklist``, as texts or with a ``weight``, all asked about in one call."""
     source: JudgeText = "source"
     """Preset ``grounded`` only: field of the item's metadata with the source, a text or any JSON."""
     models: Annotated[Texts, Field(min_length=2), accepts("a list of at least two models")] | None = None
-    """Models that judge as a panel, instead of ``model``, each with all votes; the score is their mean. More than half of them
-    have to answer."""
+    """Models that judge as a panel, each with all votes; the score is their mean. More than half of them have to answer."""
     max_pairs: Annotated[Whole, Field(ge=1, le=10_000), accepts("a whole number from 1 to 10,000")] = 28
-    """Comparisons only: most pairs of a group that are compared, each in both orders; more where fewer would not connect
-    all attempts of the group."""
+    """Comparisons only: most pairs of a group, each in both orders; more where fewer would not connect all attempts."""
 
     def __post_init__(self) -> None:
         """Refuse each option that means nothing together with the others."""

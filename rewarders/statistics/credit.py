@@ -32,8 +32,7 @@ from tfgrpo.rewarders.statistics.summary import FloatArray, Interval
 
 POINTS: Final = 100.0
 SETTLED: Final = 0.07
-"""Variance of one attempt at an item, as a share of the squared range, where most items are always right or always wrong:
-p (1 - p) on average for success probabilities p of a Beta(0.2, 0.2) distribution."""
+"""Variance of one attempt at an item, as a share of the squared range, where success probabilities are Beta(0.2, 0.2)."""
 MIXED: Final = 0.2
 """The same where most items are right at times: Beta(2, 2). The most there is is 0.25."""
 LESSONS: Final = 8
@@ -80,8 +79,7 @@ class Rules:
     held_drift: float = 0.5
     """Standard deviation of the change of that gain in one night."""
     held_break: float = 3.0
-    """Standard deviations that a sweep is below what the nights before promise, at which these count no more: a model or an
-    agent has changed under its name, or the library is another one."""
+    """Standard deviations below their promise at which the nights before count no more: the model or library is another."""
 
     slots: int = 12
     """Lessons on trial, the best ones, whether or not they are worth more than nothing: else they would never get a row."""
