@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Executor, Future
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from tfgrpo.rewarders.calling import Report, described, is_ctrl_c, no_score
 from tfgrpo.stores.errors import ActorError, RewarderTimeout
@@ -118,8 +118,7 @@ async def all_of(work: Iterable[Awaitable[_T]]) -> list[_T]:
     for result in done:
         if isinstance(result, BaseException):
             raise result
-    # Nothing is left out here; the condition is for the type checker.
-    return [result for result in done if not isinstance(result, BaseException)]
+    return cast("list[_T]", done)
 
 
 def is_cancellation(error: BaseException) -> bool:

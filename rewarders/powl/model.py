@@ -21,7 +21,6 @@ from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeAlias, TypeVa
 from tfgrpo.stores.errors import PowlError
 
 Severity: TypeAlias = Literal["error", "warning"]
-_Doubt: TypeAlias = tuple[Severity, str, str]  # with code and message
 OperatorKind: TypeAlias = Literal["SEQUENCE", "XOR", "PARALLEL", "LOOP", "PARTIAL_ORDER"]
 OPERATORS: Final[tuple[OperatorKind, ...]] = get_args(OperatorKind)
 
@@ -347,22 +346,22 @@ def validate(model: Model, *, allowed_labels: Collection[str] | None = None) -> 
     ids, labels = Counter(site.id for site in every), Counter(labels_of(model))
     allowed = None if allowed_labels is None else frozenset(allowed_labels)
 
-    def doubts(site: Site) -> Iterator[_Doubt]:
+    def findings_at(site: Site) -> Iterator[Finding]:
+        position = (site.pointer, site.id)
         label = site.node.label if isinstance(site.node, Activity) else None
         if site.id in site.above:
-            yield "error", "ancestor-id", f"a node above has the id {site.id!r} too"
+            yield Finding("ancestor-id", f"a node above has the id {site.id!r} too", *position, "error")
         elif ids[site.id] > 1:
-            yield "warning", "repeated-id", f"the id {site.id!r} is given {ids[site.id]} times"
+            yield Finding("repeated-id", f"the id {site.id!r} is given {ids[site.id]} times", *position, "warning")
         if len(site.node.children) == 1:
-            yield "warning", "single-child", "an operator around a single child does nothing"
+            yield Finding("single-child", "an operator around a single child does nothing", *position, "warning")
         if label is not None and allowed is not None and label not in allowed:
-            yield "error", "label-not-allowed", f"{label!r} is none of the {len(allowed)} allowed labels"
+            reason = f"{label!r} is none of the {len(allowed)} allowed labels"
+            yield Finding("label-not-allowed", reason, *position, "error")
         if label is not None and labels[label] > 1:
-            yield "warning", "repeated-label", f"{label!r} is there {labels[label]} times"
+            yield Finding("repeated-label", f"{label!r} is there {labels[label]} times", *position, "warning")
 
-    findings = [
-        Finding(code, message, site.pointer, site.id, severity) for site in every for severity, code, message in doubts(site)
-    ]
+    findings = [finding for site in every for finding in findings_at(site)]
     if not labels:
         reason = "the model has no activity, only silent steps"
         findings.insert(0, Finding("no-activity", reason, "", every[0].id, "error"))
