@@ -21,7 +21,7 @@ import click
 from tfgrpo.flows.commands.table import TFGRPO
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import installed_version, quiet_prefect
-from tfgrpo.flows.console.parsing import Option, problem_of
+from tfgrpo.flows.console.parsing import flag, problem_of
 from tfgrpo.flows.orchestration.interrupts import run_signals
 from tfgrpo.flows.orchestration.second_signal import kill_after_second_signal
 from tfgrpo.stores.errors import ConfigError, TfgrpoError
@@ -42,15 +42,13 @@ _FILES: Final = 10_240
 _LOG = logging.getLogger("tfgrpo.cli")
 
 
-def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked:
+def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
         click.echo(f"tfgrpo {installed_version()}")
         ctx.exit()
 
 
-TFGRPO.params.append(
-    Option(["--version"], is_flag=True, expose_value=False, callback=_show_version, help="print the version and exit")
-)
+TFGRPO.params.append(flag("--version", "print the version and exit", expose_value=False, callback=_show_version))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from click import Parameter
-
-from tfgrpo.flows.console.parsing import Option, SettingOption, option
+from tfgrpo.flows.console.parsing import Option
 from tfgrpo.flows.run.index import find_run, known_runs, known_tasks, refuse_pruned, task_named, without_pipeline
 from tfgrpo.pipelines.settings.layers import fields_by_key
 from tfgrpo.stores.errors import Problem, SettingsError
@@ -59,8 +57,8 @@ class TaskPlace:
         out, name = task.root.parent, repr(task.root.name)
         if task.root.is_dir():
             return task
-        if known := known_tasks(out):
-            raise SettingsError.one("--task-id", name, f"a task that was run: {', '.join(known)}")
+        if tasks := known_tasks(out):
+            raise SettingsError.one("--task-id", name, f"a task that was run: {', '.join(tasks)}")
         first = "`tfgrpo run --dry-run` makes the first"
         if self.is_named:
             raise SettingsError.one("--task-id", name, f"a task that was run; there are no runs in {out} yet, {first}")
@@ -82,21 +80,22 @@ def options_of_settings(keys: Mapping[str, str], only: Sequence[str] | None) -> 
     """Yield the options of settings, and ``--set`` for all. ``keys``: dotted keys by the names of the options."""
     for name in keys if only is None else only:
         field = fields_by_key()[keys[name]]
-        shown = f"[{'|'.join(field.choices)}]" if field.choices else {int: "N", float: "X"}.get(field.type, "TEXT")
-        how: dict[str, Any] = {"metavar": shown}
+        metavar = f"[{'|'.join(field.choices)}]" if field.choices else {int: "N", float: "X"}.get(field.type, "TEXT")
+        how: dict[str, Any] = {"metavar": metavar}
         if field.type is bool:
+            # Values stay text until all layers of the settings are resolved; None is an option that was not given.
             how = {"is_flag": True, "flag_value": "true", "default": None, "type": str}
         section = _SECTIONS.get(field.key.partition(".")[0], "Task")
         # The texts are Python's: on a command line None is an option that is not there.
         text = field.help.replace("``", "").replace(". None", ". Absent").replace("None", "absent").rstrip(".")
         text += f" [{field.default}]" if field.default is not None and field.type is not bool else ""
         text += f" ({field.env})" if field.env else ""
-        yield SettingOption(f"--{name.replace('_', '-')}", field.key, section=section, help=text, **how)
+        yield Option(f"--{name.replace('_', '-')}", text, key=field.key, section=section, **how)
     text = "any other setting by its dotted key; `tfgrpo config` lists them"
-    yield option("--set", name="assignments", multiple=True, metavar="KEY=VALUE", help=text)
+    yield Option("--set", text, name="assignments", multiple=True, metavar="KEY=VALUE")
 
 
-def grouped(values: Mapping[str, Any], options: Sequence[Parameter]) -> dict[str, Any]:
+def grouped(values: Mapping[str, Any], options: Sequence[Option]) -> dict[str, Any]:
     """Return the values of a command line for a function: those of settings, of a task and of packs as one each.
 
     ``planned``: the pipeline of a run, which has another default for data that are named.
@@ -105,11 +104,10 @@ def grouped(values: Mapping[str, Any], options: Sequence[Parameter]) -> dict[str
     """
     arguments = dict(values)
     if options:
-        flagged = {each.key: arguments.pop(str(each.name)) for each in options if isinstance(each, SettingOption)}
+        flagged = {each.key: arguments.pop(str(each.name)) for each in options if each.key is not None}
         flagged = {key: value for key, value in flagged.items() if value is not None}
         by_key = assigned(arguments.pop("assignments"))
-        twice = [key for key, value in flagged.items() if by_key.get(key, value) != value]
-        if twice:
+        if twice := [key for key, value in flagged.items() if by_key.get(key, value) != value]:
             raise SettingsError([Problem(f"--set {key}", "another than its option", "one value") for key in twice])
         arguments["settings"] = by_key | flagged
     if "planned" in arguments:
@@ -147,8 +145,7 @@ def checked_remark(name: str, text: str | None) -> str:
     """Return what a person says for the record, cleaned. Raise ``SettingsError`` for none and for more than 200 characters."""
     cleaned = clean_text(text or "")
     if not 0 < len(cleaned) <= _MAX_CHARS:
-        given = "nothing" if text is None else repr(text[:60])
-        raise SettingsError.one(name, given, f"a text of 1 to {_MAX_CHARS} characters")
+        raise SettingsError.one(name, "nothing" if text is None else repr(text[:60]), f"a text of 1 to {_MAX_CHARS} characters")
     return cleaned
 
 
@@ -159,6 +156,6 @@ def token_of(variable: str | None, env: Mapping[str, str]) -> str | None:
     token = env.get(variable, "")
     if _TOKEN.fullmatch(token) is None:
         # The name is not repeated: it may be the token itself, in the wrong place.
-        given = "a variable with other text" if token else "a variable that is empty or not set"
-        raise SettingsError.one("--token-env", given, "the name of one with printable ASCII without spaces")
+        value = "a variable with other text" if token else "a variable that is empty or not set"
+        raise SettingsError.one("--token-env", value, "the name of one with printable ASCII without spaces")
     return token

@@ -25,16 +25,13 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u206
 _MAX_ROWS = 10_000
 _UNBOUNDED = 1_000_000
 _BAR, _MIN_QUOTE, _MAX_QUOTE = "    │ ", 20, 120
-"""What precedes each line of a quoted text, and its least and greatest width."""
 _MAX_WIDTH = 48
 """Width up to which columns of a plain table are padded."""
 
 
 def visible(text: str) -> str:
-    """Return the text without what could steer a terminal, or has no bytes: each such character is replaced.
-
-    They are control and direction characters, and halves of surrogate pairs, which a model may write as JSON.
-    """
+    """Return the text without what could steer a terminal: control and direction characters, and halves of surrogate pairs."""
+    # A model may write such a half as JSON, and it has no bytes: printing it would raise.
     return _HIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -53,7 +50,8 @@ class PeopleConsole(RichConsole):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether lines can be drawn over. FORCE_COLOR, which notebooks and CI systems set, does not say so."""
+        """Whether lines can be drawn over."""
+        # FORCE_COLOR, which notebooks and CI systems set, makes rich take any file for a terminal.
         return super().is_terminal and self.file.isatty()
 
     def on_broken_pipe(self) -> None:

@@ -70,14 +70,13 @@ def check_output_file(
     """
     if endings and path.suffix not in endings:
         raise SettingsError.one(option, str(path), f"a {endings[0]} file")
-    why = _why_not(path)
-    if why is not None:
+    if why := _why_not(path):
         raise SettingsError.one(option, f"{str(path)!r}, {why}", "a file of your own that can be written")
     if path.exists() and not is_ours(path):
         raise SettingsError.one(option, f"{str(path)!r}, which is there already", f"a new file, or {accepted}")
 
 
-def _why_not(path: Path) -> str | None:
+def _why_not(path: Path) -> str:
     try:
         whole = path.resolve()
         if whole.is_dir():
@@ -89,7 +88,7 @@ def _why_not(path: Path) -> str | None:
     except (OSError, RuntimeError) as error:  # names too long, links in a circle
         return str(error)
     why = write_error(whole.parent)
-    return None if why is None else f"where nothing can be written ({why})"
+    return f"where nothing can be written ({why})" if why else ""
 
 
 def quiet_prefect(environment: MutableMapping[str, str]) -> None:
@@ -122,16 +121,14 @@ def prefect_settings() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        problems = getattr(error, "errors", None)  # of pydantic, whose import `--version` and `--help` do without
-        if problems is None:
+        errors = getattr(error, "errors", None)  # of pydantic, whose import `--version` and `--help` do without
+        if errors is None:
             raise
         # Prefect does not say where it found a setting, nor which it was where several do not fit together.
-        named = [(".".join(map(str, each["loc"])), each["input"], each["msg"]) for each in problems()]
-        raise SettingsError(
-            [
-                Problem(f"a setting of Prefect's, {name}", repr(given), why)
-                if name
-                else Problem("the settings of Prefect", why, "what Prefect takes")
-                for name, given, why in named
-            ]
-        ) from error
+        problems = [
+            Problem(f"a setting of Prefect's, {'.'.join(map(str, each['loc']))}", repr(each["input"]), each["msg"])
+            if each["loc"]
+            else Problem("the settings of Prefect", each["msg"], "what Prefect takes")
+            for each in errors()
+        ]
+        raise SettingsError(problems) from error

@@ -34,9 +34,9 @@ def usd(nano_usd: int) -> str:
     return f"${nano_usd / 1e9:.4f}"
 
 
-def plus_unknown(known: str, totals: Totals) -> str:
+def plus_unknown(figure: str, totals: Totals) -> str:
     """Return a sum, marked as partial if agents make calls that are not measured."""
-    return f"{known} + unknown" if totals.unmeasured_attempts else known
+    return f"{figure} + unknown" if totals.unmeasured_attempts else figure
 
 
 def price_unknown(totals: Totals) -> bool:
@@ -49,9 +49,9 @@ def money(totals: Totals) -> str:
     if price_unknown(totals):
         reported = pluralize(totals.tokens, "token") if totals.tokens else "no usage reported"
         return f"price unknown ({plus_unknown(reported, totals)})"
-    known = plus_unknown(usd(totals.nano_usd), totals)
+    priced = plus_unknown(usd(totals.nano_usd), totals)
     unpriced = totals.unknown_price_calls
-    return f"{known} + {pluralize(unpriced, 'call')} of unknown price" if unpriced else known
+    return f"{priced} + {pluralize(unpriced, 'call')} of unknown price" if unpriced else priced
 
 
 def used_shares(totals: Totals, caps: Mapping[str, float | None], task_usd: float | None = None) -> dict[str, float]:
@@ -84,10 +84,9 @@ def spending(totals: Totals) -> str:
 
 def duration(seconds: float) -> str:
     """Return a time span as ``1h02m``, ``3m05s`` or ``12s``."""
-    whole = round(seconds)
-    hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
-    if hours:
-        return f"{hours}h{minutes:02d}m"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60}h{minutes % 60:02d}m"
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
 
 
@@ -116,19 +115,19 @@ def seconds(value: float | None, per_second: float = 1.0) -> str:
     return f"{span * 1000:.0f} ms" if span < 1 else f"{span:.1f} s"
 
 
-def tokens(known: int, without_usage: int) -> str:
+def tokens(reported: int, without_usage: int) -> str:
     """Return the tokens of calls, some of which may not have reported theirs."""
     if without_usage:
-        return f"{known:,} + unknown" if known else "unknown"
-    return f"{known:,}" if known else NOTHING
+        return f"{reported:,} + unknown" if reported else "unknown"
+    return f"{reported:,}" if reported else NOTHING
 
 
 def dollars(usd: float | None, unknown: int | None) -> str:
     """Return the cost of calls, some of which may have an unknown price."""
-    known = "" if usd is None else f"${usd:.4f}"
+    priced = NOTHING if usd is None else f"${usd:.4f}"
     if not unknown:
-        return known or NOTHING
-    return f"{known} + {unknown:,} unknown" if known else "unknown"
+        return priced
+    return "unknown" if usd is None else f"{priced} + {unknown:,} unknown"
 
 
 def setting(value: object) -> str:
@@ -138,13 +137,14 @@ def setting(value: object) -> str:
 
 def minute(time: str) -> str:
     """Return a time stamp without its seconds."""
-    return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M %Z}".strip()  # a time without a zone ends in a blank
+    # A time without a zone would end in a blank.
+    return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M %Z}".strip()
 
 
 def points(gain: Gain | Mapping[str, Any] | None) -> str:
     """Return a gain in points with its interval, of a decision or of a lesson's effect; a dash for none."""
-    known = gain.model_dump() if isinstance(gain, Gain) else gain
-    if not known:
+    if not gain:
         return NOTHING
-    mean, low, high = (signed(known[name]) for name in ("mean", "low", "high"))
+    figures = gain.model_dump() if isinstance(gain, Gain) else gain
+    mean, low, high = (signed(figures[name]) for name in ("mean", "low", "high"))
     return f"{mean} ({low} … {high})"

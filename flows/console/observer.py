@@ -10,7 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Self, TypeAlias
+from statistics import fmean
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 from rich.console import Console as RichConsole
 from rich.console import Group
@@ -122,55 +123,44 @@ class Losses:
 
 
 @dataclass(slots=True)
-class _ArmSum:
-    total: float = 0.0
-    scored: int = 0
-    solved: int = 0
-
-
-@dataclass(slots=True)
 class EpochSums:
-    """Sums over the groups of an epoch.
-
-    Rewards are summed by arm, because a mean with and without lessons means little: the epoch reports those with lessons.
-    The two sides of a group, each with a random half of the lessons, are one arm.
-    """
+    """Sums over the groups of an epoch. Means are of one arm, in the sweep that with lessons: one over both means little."""
 
     start: EpochStart
     score_range: Range = UNIT
     """Range of the reward, as its rewarders declare it."""
     groups: int = 0
     informative: int = 0
-    arms: dict[str, _ArmSum] = field(default_factory=dict)
+    arms: dict[str, list[float]] = field(default_factory=dict)
+    """Rewards of the scored rollouts by arm; the two sides of a group are one arm."""
     rollouts: Losses = field(default_factory=Losses)
     learning: Losses = field(default_factory=Losses)
 
     @property
     def scored(self) -> int:
         """Scored rollouts of all arms."""
-        return sum(arm.scored for arm in self.arms.values())
+        return sum(map(len, self.arms.values()))
 
     @property
     def mean_reward(self) -> float | None:
         """Mean over the scored rollouts of the reported arm; None without any."""
-        return self._reported.total / self._reported.scored if self._reported.scored else None
+        return fmean(self._reported) if self._reported else None
 
     @property
     def solve_rate(self) -> float | None:
         """Share of the reported arm's scored rollouts with the full reward; None without any."""
-        return self._reported.solved / self._reported.scored if self._reported.scored else None
+        return fmean(is_highest(reward, self.score_range) for reward in self._reported) if self._reported else None
 
     @property
     def reward(self) -> str:
         """Mean reward for people, by arm when there are two."""
         named = {**ARMS, "group": "reward"}
-        sums = ((name, self.arms[arm]) for arm, name in named.items() if arm in self.arms)
-        means = (f"{name} {arm.total / arm.scored:.3f}" for name, arm in sums if arm.scored)
+        means = (f"{name} {fmean(self.arms[arm]):.3f}" for arm, name in named.items() if self.arms.get(arm))
         return ", ".join(means) or "no reward yet"
 
     @property
-    def _reported(self) -> _ArmSum:
-        return next((self.arms[arm] for arm in ARMS if arm in self.arms), _ArmSum())
+    def _reported(self) -> list[float]:
+        return next((self.arms[arm] for arm in ARMS if arm in self.arms), [])
 
     def add(self, results: Sequence[GroupResult]) -> None:
         """Add groups."""
@@ -178,13 +168,10 @@ class EpochSums:
         for result in results:
             self.informative += result.signal == "mixed"
             for rollout in result.rollouts:
-                outcome = rollout.outcome
-                arm = self.arms.setdefault(shown_arm(rollout.key.arm), _ArmSum())
-                if isinstance(outcome, Scored):
-                    arm.total += outcome.reward
-                    arm.scored += 1
-                    arm.solved += is_highest(outcome.reward, self.score_range)
-                self.rollouts.attempt(outcome)
+                rewards = self.arms.setdefault(shown_arm(rollout.key.arm), [])
+                if isinstance(rollout.outcome, Scored):
+                    rewards.append(rollout.outcome.reward)
+                self.rollouts.attempt(rollout.outcome)
             if result.reflected:
                 failure = result.reflection_failure
                 self.learning.add(failure.sentence if failure is not None else None)
@@ -277,38 +264,27 @@ class Observer:
         """Handle the end of all events."""
 
 
-_Event = ParamSpec("_Event")
-
-
-def _sent(event: Callable[Concatenate[Observer, _Event], None]) -> Callable[Concatenate[Observers, _Event], None]:
-
-    def send(self: Observers, /, *args: _Event.args, **kwargs: _Event.kwargs) -> None:
-        for observer in tuple(self.observers):
-            try:
-                getattr(observer, event.__name__)(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001 - a view that breaks must not end a run that is being paid for
-                self.observers.remove(observer)
-                _log.warning("%s shows nothing more of this run: %r", type(observer).__name__, error)
-
-    return send
-
-
 class Observers(Observer):
     """Sends each event to several observers, in order. One that raises is logged and removed."""
 
     def __init__(self, *observers: Observer) -> None:
         self.observers = list(observers)
 
-    run_started = _sent(Observer.run_started)
-    waiting = _sent(Observer.waiting)
-    epoch_started = _sent(Observer.epoch_started)
-    group_done = _sent(Observer.group_done)
-    first_batch = _sent(Observer.first_batch)
-    lessons_stored = _sent(Observer.lessons_stored)
-    epoch_ended = _sent(Observer.epoch_ended)
-    decided = _sent(Observer.decided)
-    resumed = _sent(Observer.resumed)
-    closed = _sent(Observer.closed)
+    def __getattribute__(self, name: str) -> Any:
+        """Return what sends an event of ``Observer``; any other attribute as it is."""
+        if name.startswith("_") or name not in vars(Observer):
+            return super().__getattribute__(name)
+
+        def send(*args: Any, **kwargs: Any) -> None:
+            # A copy: the list shrinks when an observer raises.
+            for observer in tuple(self.observers):
+                try:
+                    getattr(observer, name)(*args, **kwargs)
+                except Exception as error:  # noqa: BLE001 - a view that breaks must not end a run that is being paid for
+                    self.observers.remove(observer)
+                    _log.warning("%s shows nothing more of this run: %r", type(observer).__name__, error)
+
+        return send
 
 
 SIMULATED_BANNER = "SIMULATED model: these figures show that the machine works, not that an agent got better"
@@ -332,7 +308,7 @@ class Progress(Observer):
     def __init__(self, console: RichConsole, *, now: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._now = now
-        self._groups = 0
+        self._groups_left = 0
         self._epoch = EpochSums(EpochStart(0, 0, "train", groups=0, temperature=0.0))  # none yet
         self._began = 0.0
         self._stored = self._refused = 0
@@ -342,7 +318,7 @@ class Progress(Observer):
 
     def announce(self, plan: Plan) -> None:
         """Print the plan and its forecast."""
-        self._groups, self._budget = groups_of(plan), plan.settings.budget
+        self._groups_left, self._budget = groups_of(plan), plan.settings.budget
         if plan.simulated:
             self._print(SIMULATED_BANNER, "bold yellow")
         if plan.chosen_rewards:
@@ -366,7 +342,8 @@ class Progress(Observer):
 
     def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
         """Print the run id and the warnings."""
-        if not self._groups:
+        # Of a command the plan was shown before Prefect started.
+        if not self._groups_left:
             self.announce(plan)
         self._print(f"run {run_id} begins")
         for warning in warnings:
@@ -432,7 +409,7 @@ class Progress(Observer):
         if end.learning_loss:
             facts.append(end.learning_loss)
         facts.append(f"took {duration(self._now() - self._began)}")
-        self._groups -= epoch.start.groups
+        self._groups_left -= epoch.start.groups
         self._print(f"epoch {end.epoch} {end.phase} done: {', '.join(facts)}")
 
     def decided(self, decision: Decision) -> None:
@@ -457,7 +434,7 @@ class Progress(Observer):
         figures.append(plus_unknown(f"{totals.calls:,}{cap} calls" if cap else pluralize(totals.calls, "call"), totals))
         cap = f" of ${self._budget.max_usd:g}" if self._budget.max_usd is not None else ""
         figures.append(money(totals) + cap)
-        return [*figures, time_left(epoch, self._groups, self._now() - self._began)]
+        return [*figures, time_left(epoch, self._groups_left, self._now() - self._began)]
 
     def _view(self) -> Group:
         epoch = self._epoch

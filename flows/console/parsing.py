@@ -65,8 +65,8 @@ class Words(click.ParamType):  # type: ignore[type-arg]
     @cached_property
     def words(self) -> Sequence[str]:
         """The accepted words."""
-        known = named(self._words) if isinstance(self._words, str) else self._words
-        return get_args(known) or tuple(known)
+        words = named(self._words) if isinstance(self._words, str) else self._words
+        return get_args(words) or tuple(words)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the word; refuse any other."""
@@ -86,21 +86,25 @@ def _refused(value: object, param: click.Parameter, ctx: click.Context, accepted
 
 
 class Option(click.Option):
-    """An option; ``section`` is the part of the help that lists it. Its default is shown at the end of its help."""
+    """An option. ``name``: of the parameter that gets its value, by default that of the option. ``key``: of its setting.
 
-    def __init__(self, names: Sequence[str], section: str = "Options", help: str = "", **how: Any) -> None:  # noqa: A002 - click's
-        self.section = section
-        shown = how.get("default")
-        text = help if shown is None or how.get("is_flag") or how.get("multiple") else f"{help} [{shown}]"
-        super().__init__(names, help=text, **how)
+    ``section`` is the part of the help that lists it. Its default is shown at the end of its help.
+    """
 
-
-class SettingOption(Option):
-    """The option of a setting, whose value stays text until all layers are resolved."""
-
-    def __init__(self, name: str, key: str, **how: Any) -> None:
-        self.key = key
-        super().__init__([name], **how)
+    def __init__(
+        self,
+        option: str,
+        help: str = "",  # noqa: A002 - click's
+        *,
+        name: str | None = None,
+        section: str = "Options",
+        key: str | None = None,
+        **how: Any,
+    ) -> None:
+        self.section, self.key = section, key
+        default = how.get("default")
+        text = help if default is None or how.get("is_flag") or how.get("multiple") else f"{help} [{default}]"
+        super().__init__([option, name] if name else [option], help=text, **how)
 
 
 class Argument(click.Argument):
@@ -117,13 +121,7 @@ class Argument(click.Argument):
         return self.make_metavar(ctx), self.text
 
 
-def option(*names: str, name: str | None = None, **how: Any) -> Option:
-    """Return an option; ``name``: of the parameter that gets its value, by default that of the option."""
-    return Option([*names, *([name] if name else [])], **how)
-
-
-flag = partial(option, is_flag=True)
-argument = Argument
+flag = partial(Option, is_flag=True)
 
 
 class Command(click.Command):
@@ -145,8 +143,7 @@ class Command(click.Command):
     ) -> None:
         super().__init__(None, help=help, epilog=epilog, context_settings=_CONTEXT, options_metavar=usage)
         self.where, self._settings, self._only = where, settings, only
-        as_json = Option(["--json"], is_flag=True, expose_value=False, help="print one JSON object on stdout")
-        self.params = [*params, as_json]
+        self.params = [*params, flag("--json", "print one JSON object on stdout", expose_value=False)]
 
     @cached_property
     def function(self) -> Any:
@@ -155,8 +152,8 @@ class Command(click.Command):
             return named(f"flows.commands.{self.where}")
 
     @cached_property
-    def setting_options(self) -> list[click.Parameter]:
-        """The options of settings."""
+    def setting_options(self) -> list[Option]:
+        """The options of settings, which are made when they are needed: the settings take a while to import."""
         if self._settings is None:
             return []
         return list(named("flows.commands.options:options_of_settings")(named(self._settings).KEYS, self._only))
@@ -195,8 +192,8 @@ def problem_of(error: click.UsageError) -> ConfigError:
     """Return a mistake that click found as a problem."""
     ctx = error.ctx
     if isinstance(error, click.NoSuchOption) and ctx is not None:
-        known = sorted(name for param in ctx.command.get_params(ctx) for name in param.opts if name.startswith("--"))
-        accepted = did_you_mean(error.option_name, known, listed_by="--help")
+        names = sorted(name for param in ctx.command.get_params(ctx) for name in param.opts if name.startswith("--"))
+        accepted = did_you_mean(error.option_name, names, listed_by="--help")
         return SettingsError.one(error.option_name, "an unknown option", accepted)
     if isinstance(error, click.BadOptionUsage):
         lacks = "requires" in error.message
