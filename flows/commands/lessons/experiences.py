@@ -7,15 +7,12 @@ whole if any of its lessons breaks a rule.
 
 from __future__ import annotations
 
-import dataclasses
 import getpass
 import json
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, Literal
@@ -49,6 +46,7 @@ from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, SettingsErr
 from tfgrpo.stores.experiences.credit import PERSON_GROUPS, CreditFile, Row, RowSource, Word, read_credit
 from tfgrpo.stores.experiences.decisions import (
     WAY_OUT,
+    Alarm,
     Correction,
     Decision,
     Library,
@@ -61,7 +59,7 @@ from tfgrpo.stores.experiences.decisions import (
 from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import read_objects
-from tfgrpo.stores.json_values import sha256_hex
+from tfgrpo.stores.json_values import EMPTY, sha256_hex
 from tfgrpo.stores.text import clean_text, pluralize
 from tfgrpo.tasks.decision import alarm_notes, chance
 from tfgrpo.tasks.exports.lessons import (
@@ -84,32 +82,32 @@ _MAX_MATCHES = 5
 def list_lessons(place: TaskPlace, packs_root: Path | None, console: Console, *, every: bool) -> None:
     """Print the lessons in force, or every record, with state, effect and evidence."""
     experiences = open_experiences(place, packs_root, console)
-    shown: Iterable[ExperienceRecord] = experiences.store.records() if every else shown_library(experiences, console).entries
-    known = experiences.figures(*experiences.kinds if every else ())
+    records: Iterable[ExperienceRecord] = experiences.store.records() if every else shown_library(experiences, console).entries
+    figures = experiences.figures(*experiences.kinds if every else ())
+    shown = (_json(record, figures) for record in records)
     if console.as_json:
-        console.result({"experiences": [_json(record, known) for record in shown]})
+        console.result({"experiences": list(shown)})
     elif not every and not experiences.library.entries:
         console.say("No lesson is in force. `tfgrpo experiences review` shows those on trial, `list --all` every record.")
     else:
-        console.table(_COLUMNS, (_row(record, known) for record in shown))
+        console.table(_COLUMNS, map(_row, shown))
 
 
-def _json(record: ExperienceRecord, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {**record.model_dump(mode="json"), **known.get(record.experience_id, {"state": "forgotten", "effect": None})}
+def _json(record: ExperienceRecord, figures: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {**record.model_dump(mode="json"), **figures.get(record.experience_id, {"state": "forgotten", "effect": None})}
 
 
-def _row(record: ExperienceRecord, known: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
-    each = _json(record, known)
-    figures = (str(each.get(name, "")) for name in ("groups_for", "groups_against", "tokens"))
-    effect = effect_text(each["effect"])
-    return record.experience_id, each["state"], effect, *figures, record.polarity, record.summary32
+def _row(lesson: Mapping[str, Any]) -> tuple[str, ...]:
+    counts = (str(lesson.get(name, "")) for name in ("groups_for", "groups_against", "tokens"))
+    first = lesson["experience_id"], lesson["state"], effect_text(lesson["effect"])
+    return *first, *counts, lesson["polarity"], lesson["summary32"]
 
 
 def show(names: Sequence[str], place: TaskPlace, packs_root: Path | None, console: Console) -> None:
     """Print whole records with the figures of their lessons."""
     experiences = open_experiences(place, packs_root, console)
-    known = experiences.figures(*experiences.kinds)
-    shown = [_json(experiences.find(name), known) for name in names]
+    figures = experiences.figures(*experiences.kinds)
+    shown = [_json(experiences.find(name), figures) for name in names]
     pages = (
         "\n".join(f"{key:>16}  {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items()) for fields in shown
     )
@@ -128,7 +126,8 @@ def blame(name: str, place: TaskPlace, packs_root: Path | None, console: Console
     for line in credit_lines(experiences.paths):
         if isinstance(line, Row) and line.difference is not None:
             carried = [not set(side).isdisjoint(ids) for side in (line.one, line.other)]
-            if carried[0] != carried[1]:  # on one side alone
+            # A lesson, or two wordings of it, on both sides cancels out.
+            if carried[0] != carried[1]:
                 better = POINTS * (line.difference if carried[0] else -line.difference)
                 differences.setdefault((line.night, line.run_id, line.source), []).append(better)
     rows: list[dict[str, Any]] = [
@@ -155,34 +154,31 @@ def blame(name: str, place: TaskPlace, packs_root: Path | None, console: Console
 def export(to: LessonForm | None, place: TaskPlace, packs_root: Path | None, console: Console) -> int:
     """Print the library in force without lessons whose stamp does not verify; exit code 1 when that is all of them."""
     experiences = open_experiences(place, packs_root, console)
-    library = shown_library(experiences, console)
-    decided = experiences.decision.experience_ids if experiences.decision else ()
-    known, first = experiences.figures(), library.entries[:1]
-
-    def lesson(entry: ExperienceRecord) -> ExportedLesson:
-        each = known.get(entry.experience_id, {})
-        groups = {name: each.get(name, 0) for name in ("groups_for", "groups_against")}
-        name, says, effect = entry.experience_id, entry.polarity, each.get("effect")
-        return ExportedLesson(id=name, says=says, text=entry.summary32, **groups, effect=effect)
-
+    library, figures = shown_library(experiences, console), experiences.figures()
+    exported = []
+    for entry in library.entries:
+        own = figures.get(entry.experience_id, {})
+        counts = {name: own[name] for name in ("groups_for", "groups_against", "effect") if name in own}
+        exported.append(ExportedLesson(id=entry.experience_id, says=entry.polarity, text=entry.summary32, **counts))
     lessons = LessonSet(
-        lessons=tuple(map(lesson, library.entries)),
+        lessons=tuple(exported),
         task_id=experiences.paths.root.name,
-        domain="".join(entry.domain for entry in first),
-        pack_id="".join(entry.pack_id for entry in first),
+        domain="".join(entry.domain for entry in library.entries[:1]),
+        pack_id="".join(entry.pack_id for entry in library.entries[:1]),
         library_id=library.library_id,
         simulated=experiences.simulated,
     )
+    is_decided = bool(experiences.decision and experiences.decision.experience_ids)
     if to == "json" or console.as_json:
         console.result(lessons.model_dump(mode="json"))
     elif library.entries:
         console.text(render_lessons(lessons, to or "text").rstrip("\n"))
-    elif not decided:
+    elif not is_decided:
         console.say("No lesson is in force; there is nothing to export.")
-    return 0 if library.entries or not decided else 1
+    return 0 if library.entries or not is_decided else 1
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TaskExperiences:
     """The store of a task and the library in force."""
 
@@ -201,20 +197,17 @@ class TaskExperiences:
         """Both kinds of model, simulated or not, that of the library in force first."""
         return self.simulated, not self.simulated
 
-    def in_force(self, *, simulated: bool) -> tuple[str, ...]:
-        """Return the ids of what is in force for one kind of model."""
+    def lessons(self, *, simulated: bool) -> tuple[Sequence[str], list[tuple[KnownLesson, dict[str, Any]]]]:
+        """Return the ids in force for one kind of model, and each known lesson with its ``lesson_json``."""
         decision = decision_in_force(self.paths, simulated=simulated)
-        return decision.experience_ids if decision else ()
-
-    def lessons(self, *, simulated: bool) -> list[tuple[KnownLesson, dict[str, Any]]]:
-        """Return the lessons known for one kind of model, each with its ``lesson_json``. Raise ``CorruptFile``."""
-        credit, ids = task_credit(self.paths, self.store, simulated=simulated), self.in_force(simulated=simulated)
-        return [(lesson, lesson_json(lesson, credit, ids)) for lesson in credit.known.values()]
+        ids = decision.experience_ids if decision else ()
+        credit = task_credit(self.paths, self.store, simulated=simulated)
+        return ids, [(lesson, lesson_json(lesson, credit, ids)) for lesson in credit.known.values()]
 
     def known(self, name: str) -> tuple[bool, KnownLesson]:
         """Return whether a known lesson is one of the simulated model, and the lesson. Raise ``SettingsError``."""
         for simulated in self.kinds:
-            for lesson, _ in self.lessons(simulated=simulated):
+            for lesson, _ in self.lessons(simulated=simulated)[1]:
                 if name in lesson.ids:
                     return simulated, lesson
         accepted = "a lesson in force, on trial or known, as `tfgrpo experiences review` lists them"
@@ -222,40 +215,38 @@ class TaskExperiences:
 
     def figures(self, *kinds: bool) -> dict[str, dict[str, Any]]:
         """Return ``lesson_json`` of the lessons known for these kinds of model, by id; without any, for ``simulated``."""
-        found: dict[str, dict[str, Any]] = {}
+        figures: dict[str, dict[str, Any]] = {}
         for simulated in kinds or (self.simulated,):
-            in_force_ids = self.in_force(simulated=simulated)
-            for lesson, own in self.lessons(simulated=simulated):
+            ids_in_force, lessons = self.lessons(simulated=simulated)
+            for lesson, own in lessons:
                 for name in lesson.ids:
-                    newest = name == lesson.record.experience_id or name in in_force_ids
-                    found.setdefault(name, own if newest else {**own, "state": "reworded"})
-        return found
+                    newest = name == lesson.record.experience_id or name in ids_in_force
+                    figures.setdefault(name, own if newest else {**own, "state": "reworded"})
+        return figures
+
+    def by_id(self) -> dict[str, ExperienceRecord]:
+        """Return every record by its id; of several with one id the first counts."""
+        return {record.experience_id: record for record in reversed([*self.store.records()])}
 
     def find(self, prefix: str) -> ExperienceRecord:
         """Return the record whose id is, or starts with, ``prefix``. Raise ``SettingsError`` for none or several."""
-        matches = self.store.find_by_prefix(prefix, limit=_MAX_MATCHES)
-        found = {record.experience_id: record for record in reversed(matches)}  # of several with one id the first counts
-        if prefix in found or len(found) == 1:
-            return found.get(prefix, matches[0])
-        known = ", ".join(sorted(found))
-        accepted = f"one of {known}" if known else "an id that `tfgrpo experiences list --all` shows"
+        matches = {name: record for name, record in self.by_id().items() if name.startswith(prefix)}
+        if prefix in matches or len(matches) == 1:
+            return matches.get(prefix) or matches.popitem()[1]
+        ids = ", ".join(sorted(matches)[:_MAX_MATCHES])
+        accepted = f"one of {ids}" if ids else "an id that `tfgrpo experiences list --all` shows"
         raise SettingsError.one("ID", repr(prefix), accepted)
 
     def ancestry(self, record: ExperienceRecord) -> Iterator[tuple[int, ExperienceRecord]]:
         """Yield the record and every one it descends from, each with its depth."""
-        waiting, seen = [(0, record)], {record.experience_id}
+        records, waiting, seen = self.by_id(), [(0, record)], {record.experience_id}
         while waiting:
             depth, entry = waiting.pop()
             yield depth, entry
-            parents = self.entries(entry.supersedes)
             for name in reversed(entry.supersedes):
-                if name in parents and name not in seen:
+                if name in records and name not in seen:
                     seen.add(name)
-                    waiting.append((depth + 1, parents[name]))
-
-    def entries(self, ids: Sequence[str]) -> dict[str, ExperienceRecord]:
-        """Return the records with these ids, by id; of several with one id the first counts."""
-        return {entry.experience_id: entry for entry in Library.of_ids(self.store.find(ids), ids).entries}
+                    waiting.append((depth + 1, records[name]))
 
 
 def open_experiences(place: TaskPlace, packs_root: Path | None, console: Console) -> TaskExperiences:
@@ -291,38 +282,36 @@ def shown_library(experiences: TaskExperiences, console: Console) -> Library:
     return sound
 
 
-_NONE: Final = "none"
 _SHOWN: Final = 10
 
 
 def review(place: TaskPlace, packs_root: Path | None, console: Console) -> None:
     """Print every lesson in force, then those on trial, then the other known ones, and the commands that act on them."""
     experiences = open_experiences(place, packs_root, console)
-    known = experiences.lessons(simulated=experiences.simulated)
-    records = list(experiences.store.find({name for each, _ in known for name in each.ids}))
+    records = list(experiences.store.records())
     lessons: list[dict[str, Any]] = []
-    for each, own in known:
-        first = min((one for one in records if one.experience_id in each.ids), key=lambda one: one.created_at)
-        origin = {"cause": each.record.cause, "group_id": each.record.group_id, "first_run": first.run_id}
-        named = {"experience_id": each.record.experience_id, "polarity": each.record.polarity}
-        lessons.append({**named, "text": each.record.summary32, **own, **origin})
+    for lesson, own in experiences.lessons(simulated=experiences.simulated)[1]:
+        record = lesson.record
+        first = min((each for each in records if each.experience_id in lesson.ids), key=lambda each: each.created_at)
+        named = {"experience_id": record.experience_id, "polarity": record.polarity, "text": record.summary32}
+        lessons.append({**named, **own, "cause": record.cause, "group_id": record.group_id, "first_run": first.run_id})
     lessons.sort(key=lambda each: STATES.index(each["state"]))
     if console.as_json:
         console.result({"simulated": experiences.simulated, "lessons": lessons})
         return
     by_id = {each["experience_id"]: each for each in lessons}
-    for lesson in lessons:
-        state = lesson["state"] + (f" ({lesson['kept_out']})" if lesson["state"] == "kept out" else "")
-        likely = f"{chance(lesson['effect']['likely'])} likely to help"
-        groups = f"{pluralize(lesson['groups_for'], 'group')} for, {lesson['groups_against']} against"
-        support = f"support {lesson['support']:+.1f} ({groups}); {pluralize(lesson['nights'], 'night')} old"
-        console.text(f"{lesson['experience_id']}  {state}: {effect_text(lesson['effect'])}, {likely}; {support}")
-        console.text(f"    {lesson['polarity']}: {lesson['text']}")
-        if lesson["cause"]:
-            console.text(f"    because {lesson['cause']}")
-        for name in lesson["opposites"]:
+    for each in lessons:
+        state = each["state"] + (f" ({each['kept_out']})" if each["state"] == "kept out" else "")
+        likely = f"{chance(each['effect']['likely'])} likely to help"
+        groups = f"{pluralize(each['groups_for'], 'group')} for, {each['groups_against']} against"
+        support = f"support {each['support']:+.1f} ({groups}); {pluralize(each['nights'], 'night')} old"
+        console.text(f"{each['experience_id']}  {state}: {effect_text(each['effect'])}, {likely}; {support}")
+        console.text(f"    {each['polarity']}: {each['text']}")
+        if each["cause"]:
+            console.text(f"    because {each['cause']}")
+        for name in each["opposites"]:
             console.text(f"    contradicts {name}, {by_id[name]['state']}: {effect_text(by_id[name]['effect'])}")
-        console.text(f"    first learned in {lesson['first_run']}, from {lesson['group_id'] or 'no group'}")
+        console.text(f"    first learned in {each['first_run']}, from {each['group_id'] or 'no group'}")
     if not lessons:
         console.say("No lesson is known yet.")
         return
@@ -338,9 +327,9 @@ def rollback(name: str, why: str | None, by: str | None, place: TaskPlace, packs
     Where decisions or credit are damaged, what is left of them counts from now on.
     """
     experiences, who = open_experiences(place, packs_root, console), _who(by)
-    why = "" if why is None else checked_remark("--why", why)
-    path = experiences.paths.promotions
-    damaged = decided_damage(path) is not None
+    store, paths = experiences.store, experiences.paths
+    reason = "" if why is None else f": {checked_remark('--why', why)}"
+    damaged = decided_damage(paths.promotions) is not None
 
     def decide(earlier: Sequence[Decision]) -> Decision | None:
         target = _target(name, earlier, damaged=damaged)
@@ -348,32 +337,23 @@ def rollback(name: str, why: str | None, by: str | None, place: TaskPlace, packs
         simulated = shown is not None and shown.simulated
         ids = target.experience_ids if target else ()
         now = in_force(earlier, simulated=simulated)
-        accepted = [each for each in task_problems(experiences.store, experiences.paths) if "state.json:" not in each]
+        accepted = [each for each in task_problems(store, paths) if "state.json:" not in each]
         if ids == (now.experience_ids if now else ()) and not (damaged or accepted):
             return None
-        library = verified(decided_library(experiences.store, target), experiences.store)
-        there = {entry.experience_id for entry in library.entries}
-        if lost := [each for each in ids if each not in there]:
-            given = f"{name!r}, of whose lessons {len(lost)} do not verify: {', '.join(lost)}"
-            raise SettingsError.one("TO", given, "a library whose stamps hold (`tfgrpo verify`)")
+        library = verified(decided_library(store, target), store)
+        if lost := [each for each in ids if each not in {entry.experience_id for entry in library.entries}]:
+            shown_name = f"{name!r}, of whose lessons {len(lost)} do not verify: {', '.join(lost)}"
+            raise SettingsError.one("TO", shown_name, "a library whose stamps hold (`tfgrpo verify`)")
         to = f"back to {target.run_id}, decision {earlier.index(target) + 1}" if target else "back to no lessons"
-        decision = persons_decision(
-            experiences.store,
-            library,
-            "rollback",
-            earlier,
-            simulated=simulated,
-            who=who,
-            why=f"{to}: {why}" if why else to,
-            accepted=tuple(accepted),
-        )
-        bring_in(experiences.paths, library.entries, decision)
+        how: dict[str, Any] = {"simulated": simulated, "who": who, "why": f"{to}{reason}", "accepted": tuple(accepted)}
+        decision = _persons_decision(store, library, "rollback", earlier, **how)
+        bring_in(paths, library.entries, decision)
         return decision
 
     if not damaged:
-        _target(name, list(read_decisions(path)))  # refused before any file is made
-    done = record_decided(path, decide, accepts=damaged)
-    _finish(experiences.store, experiences.paths, done, console, "that library is in force already")
+        _target(name, list(read_decisions(paths.promotions)))  # refused before any file is made
+    done = record_decided(paths.promotions, decide, accepts=damaged)
+    _finish(store, paths, done, console, "that library is in force already")
 
 
 def _correct(
@@ -386,35 +366,40 @@ def _correct(
     packs_root: Path | None,
     console: Console,
 ) -> None:
-    """Keep a lesson out, also of the library in force, until a rollback to a library with it; or let it in, on trial.
-
-    To approve one that the newest night kept out for what replies do with it is to let in what they do.
-    """
+    """Keep a lesson out, also of the library in force, until a rollback to a library with it; or let it in, on trial."""
     experiences, who = open_experiences(place, packs_root, console), _who(by)
+    store, promotions, retires = experiences.store, experiences.paths.promotions, what == "retire"
     reason = checked_remark("--why", why)
     simulated, lesson = experiences.known(experiences.find(name).experience_id)
-    name, retires = lesson.record.experience_id, what == "retire"
+    name = lesson.record.experience_id
 
     def decide(earlier: Sequence[Decision]) -> Decision | None:
         now, out = in_force(earlier, simulated=simulated), kept_out(earlier, simulated=simulated)
-        serves = now is not None and not lesson.ids.isdisjoint(now.experience_ids)
-        nights = [one for one in earlier if one.ends_night and one.simulated == simulated]
-        alarms = [each for one in nights[-1:] for each in one.alarms if not lesson.ids.isdisjoint(each.suspects)]
-        for one in takewhile(lambda one: one is not nights[-1], reversed(earlier) if alarms else ()):
-            alarms = [] if one.decision == "approve" and name in one.reasons else alarms
-        if (name in out and not serves) if retires else not (lesson.kept_out or alarms):
+        is_in_force = now is not None and not lesson.ids.isdisjoint(now.experience_ids)
+        alarms = _alarms(lesson, earlier, simulated=simulated)
+        if (name in out and not is_in_force) if retires else not (lesson.kept_out or alarms):
             return None
-        library = _whole(experiences.store, now, lesson.ids if retires else ())
+        library = _whole(store, now, lesson.ids if retires else ())
+        # To approve a lesson that the newest night kept out for what replies do with it is to let in what they do.
         why = "" if retires else "; ".join([reason, *(f"overrules: {note}" for note in alarm_notes(alarms))])
-        given: dict[str, Any] = {"simulated": simulated, "who": who, "why": why}
-        given["reasons"] = dict.fromkeys((name, *sorted(lesson.ids - {name})), reason)  # of every wording of it
-        decision = persons_decision(experiences.store, library, what, earlier, **given)
+        reasons = dict.fromkeys((name, *sorted(lesson.ids - {name})), reason)  # of every wording of it
+        decision = _persons_decision(store, library, what, earlier, simulated=simulated, who=who, why=why, reasons=reasons)
         if not retires:
             bring_in(experiences.paths, [lesson.record], decision)
         return decision
 
     unchanged = f"{name} is kept out already" if retires else f"{name} is not kept out"
-    _finish(experiences.store, experiences.paths, record_decided(experiences.paths.promotions, decide), console, unchanged)
+    _finish(store, experiences.paths, record_decided(promotions, decide), console, unchanged)
+
+
+def _alarms(lesson: KnownLesson, earlier: Sequence[Decision], *, simulated: bool) -> list[Alarm]:
+    """Return the alarms of the newest night that a lesson may be behind, unless it was approved since."""
+    for one in reversed(earlier):
+        if one.decision == "approve" and lesson.record.experience_id in one.reasons:
+            break
+        if one.ends_night and one.simulated == simulated:
+            return [each for each in one.alarms if not lesson.ids.isdisjoint(each.suspects)]
+    return []
 
 
 retire, approve = partial(_correct, "retire"), partial(_correct, "approve")
@@ -429,10 +414,9 @@ def _whole(store: ExperienceStore, now: Decision | None, without: Collection[str
     return library_of(store, ids, signatures)
 
 
-def persons_decision(
+def _persons_decision(
     store: ExperienceStore, library: Library, what: Correction, earlier: Sequence[Decision], **fields: Any
 ) -> Decision:
-    """Return a person's word, which puts a library into force. Its name is made of what it does and its line."""
     return Decision(
         run_id=f"{what}-{len(earlier) + 1}",
         decided_at=utc_now(),
@@ -445,9 +429,9 @@ def persons_decision(
 
 
 def bring_in(
-    paths: TaskPaths, lessons: Iterable[ExperienceRecord], decision: Decision, opposites: Mapping[str, str | None] | None = None
+    paths: TaskPaths, lessons: Iterable[ExperienceRecord], decision: Decision, opposites: Mapping[str, str] = EMPTY
 ) -> None:
-    """Give lessons the support of a person's word. ``opposites``: a lesson that says the opposite, by id."""
+    """Give lessons the support of a person's word. ``opposites``: by id the lesson that says the opposite."""
     night = nights_begun(paths, simulated=decision.simulated)
     words = [
         Word(
@@ -456,7 +440,7 @@ def bring_in(
             experience_id=entry.experience_id,
             said="brought in",
             amount=PERSON_GROUPS,
-            opposite=(opposites or {}).get(entry.experience_id),
+            opposite=opposites.get(entry.experience_id),
             why=decision.why,
             simulated=decision.simulated,
             created_at=decision.decided_at,
@@ -469,14 +453,16 @@ def bring_in(
 def _target(name: str, earlier: Sequence[Decision], *, damaged: bool = False) -> Decision | None:
     """Return None for no lessons. Raise ``SettingsError``."""
     changes = [each for each in changes_of(earlier) if each.lessons]
-    if name == _NONE and (changes or damaged):
+    if name == "none" and (changes or damaged):
         return None
-    named = {key: each.decision for keys in ("number", "run_id") for each in changes for key in [str(getattr(each, keys))]}
-    if name in named:
-        return named[name]
-    libraries = [f"{each.number} ({each.run_id})" for each in changes if each.added or each.removed]
-    shown = ", ".join(libraries[-_SHOWN:])
-    accepted = f"none, or a change of `tfgrpo history`: {shown}" if shown else "a task with a library that was ever in force"
+    # The newest first: of several decisions of one run it counts.
+    for change in reversed(changes):
+        if name in {str(change.number), change.run_id}:
+            return change.decision
+    libraries = ", ".join([f"{each.number} ({each.run_id})" for each in changes if each.added or each.removed][-_SHOWN:])
+    accepted = (
+        f"none, or a change of `tfgrpo history`: {libraries}" if libraries else "a task with a library that was ever in force"
+    )
     raise SettingsError.one("TO", repr(name), accepted)
 
 
@@ -521,7 +507,7 @@ class _Import:
     kept_out: Mapping[str, str]
     """Known lessons that a person keeps out of the task, by id, with the reason."""
 
-    def left_out(self, entry: Screened) -> str:
+    def why_left_out(self, entry: Screened) -> str:
         return self.kept_out.get(entry.known.experience_id, "") if entry.known else ""
 
 
@@ -556,37 +542,31 @@ def import_lessons(
         at_once = "They are in force at once, until the evidence speaks against them."
         on_trial = "They are on trial in the next run, which measures them; --in-force puts them into force at once."
         console.say(at_once if now else on_trial)
-        if out := [entry.known.experience_id for entry in source.screened if entry.known and source.left_out(entry)]:
+        if out := [entry.known.experience_id for entry in source.screened if entry.known and source.why_left_out(entry)]:
             console.say(f"Left out, because they are kept out here: {', '.join(sorted(out))}.")
     _finish(source.store, source.paths, decided, console, "this file was taken in before", stored=stored)
 
 
 def _decided(source: _Import, earlier: Sequence[Decision], who: str, now: bool) -> Decision | None:
     """Return None if they were taken in before. ``now``: whether they are in force at once, in place of their opposites."""
-    store, task_id = source.store, source.paths.root.name
-    library = _whole(store, in_force(earlier, simulated=source.simulated))
+    store, line = source.store, f"import-{len(earlier) + 1}"
+    library = wanted = _whole(store, in_force(earlier, simulated=source.simulated))
     why = f"taken in from {source.name}"
-    line = f"import-{len(earlier) + 1}"
     taken = [
-        (entry, entry.known or imported_record(entry, source.pack, task_id, line, utc_now))
+        (entry, entry.known or imported_record(entry, source.pack, source.paths.root.name, line, utc_now))
         for entry in source.screened
-        if not source.left_out(entry)
+        if not source.why_left_out(entry)
     ]
-    fresh = [record for entry, record in taken if entry.known is None]
-    if fresh:
+    if fresh := [record for entry, record in taken if entry.known is None]:
         store.record_batch(fresh, source.paths.promotions)
+    opposites = {record.experience_id: entry.opposite.experience_id for entry, record in taken if entry.opposite}
     if now:
-        opposed = {entry.opposite.experience_id for entry, _ in taken if entry.opposite}
-        before = [each for each in library.entries if each.experience_id not in opposed]
-        records = {each.experience_id: each for each in (*before, *(record for _, record in taken))}
-        wanted = Library(tuple(records.values()))
-    else:
-        wanted = library
+        kept = [each for each in library.entries if each.experience_id not in opposites.values()]
+        wanted = Library(tuple({each.experience_id: each for each in (*kept, *(record for _, record in taken))}.values()))
     imports = [one for one in earlier if one.decision == "import" and one.simulated == source.simulated]
     if wanted.library_id == library.library_id and any(one.why == why for one in imports):
         return None
-    decision = persons_decision(store, wanted, "import", earlier, simulated=source.simulated, who=who, why=why)
-    opposites = {record.experience_id: entry.opposite.experience_id for entry, record in taken if entry.opposite}
+    decision = _persons_decision(store, wanted, "import", earlier, simulated=source.simulated, who=who, why=why)
     bring_in(source.paths, [record for _, record in taken], decision, opposites)
     return decision
 
@@ -596,19 +576,19 @@ def _read(file: Path, pack_id: str | None, packs_root: Path | None, paths: TaskP
         content = file.read_bytes()
         text = content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        given = error.strerror if isinstance(error, OSError) else f"no UTF-8 at byte {error.start}"
-        raise DatasetError.one(str(file), given or type(error).__name__, "a file of lessons in UTF-8") from error
+        why = error.strerror if isinstance(error, OSError) else f"no UTF-8 at byte {error.start}"
+        raise DatasetError.one(str(file), why or type(error).__name__, "a file of lessons in UTF-8") from error
     if len(content) > _MAX_BYTES:
         raise DatasetError.one(str(file), f"{len(content):,} bytes", f"at most {_MAX_BYTES:,}")
     lessons = read_lessons(text, source=str(file))
     if not pack_id:
-        records = ExperienceStore(paths.experiences, approved={}).records()
-        pack_id = next((record.pack_id for record in deque(records, maxlen=1)), lessons.pack_id or None)
-    known = {*known_packs(packs_root)} if packs_root is not None else set[str]()
-    if pack_id is None:
-        accepted = ", ".join(sorted({*known_packs(), *known}))
+        records = list(ExperienceStore(paths.experiences, approved={}).records())
+        pack_id = records[-1].pack_id if records else lessons.pack_id
+    own_packs = known_packs(packs_root) if packs_root is not None else ()
+    if not pack_id:
+        accepted = ", ".join(sorted({*known_packs(), *own_packs}))
         raise SettingsError.one("--pack", "nothing, for a task that has learned nothing yet", accepted)
-    pack = load_prompt_pack(pack_id, packs_root if pack_id in known else None)
+    pack = load_prompt_pack(pack_id, packs_root if pack_id in own_packs else None)
     store = ExperienceStore(
         paths.experiences, approved=approved_stamps([pack]), task_id=paths.root.name, max_words=pack.max_words
     )
@@ -622,7 +602,7 @@ def _read(file: Path, pack_id: str | None, packs_root: Path | None, paths: TaskP
 def _show(source: _Import, console: Console) -> None:
     rows, pack = [], source.pack.manifest.id
     for entry in source.screened:
-        rival, why, verdict = entry.opposite, source.left_out(entry), "new"
+        rival, why, verdict = entry.opposite, source.why_left_out(entry), "new"
         if entry.reason:
             verdict = f"refused: {entry.reason}"
         elif entry.known is not None:

@@ -32,19 +32,19 @@ def measure(
 ) -> int:
     """Measure under the settings of the task's newest run, in a separate run directory, and print the effects."""
     experiences = open_experiences(place, packs_root, console)
-    named = tuple(experiences.find(name).experience_id for name in names)
+    lessons = tuple(experiences.find(name).experience_id for name in names)
     task = {"out": str(experiences.paths.root.parent), "task_id": experiences.paths.root.name}
     if packs_root is not None:
         task["packs_root"] = str(packs_root)
-    measuring = Measuring(rollouts=rollouts, lessons=named, control=control)
+    measuring = Measuring(rollouts=rollouts, lessons=lessons, control=control)
     request = RunRequest(settings={**assigned(assignments), **task}, measures=measuring)
     prepared = prepare(request, os.environ, starts=True)
     runner = partial(groups_in_process, stop=Event())
     summary = execute_run(prepared, os.environ, Progress(console.people), runner, clock=utc_now)
-    known = {} if control else experiences.figures(prepared.plan.simulated)
-    shown = named or [name for name, each in known.items() if each["state"] in {"in force", "on trial"}]
-    texts = {name: entry.summary32 for name, entry in experiences.entries(shown).items()}
-    measured = [{"id": name, "text": texts[name], **known[name]} for name in shown if name in known]
+    figures = {} if control else experiences.figures(prepared.plan.simulated)
+    shown = lessons or [name for name, each in figures.items() if each["state"] in {"in force", "on trial"}]
+    records = experiences.by_id()
+    measured = [{"id": name, "text": records[name].summary32, **figures[name]} for name in shown if name in figures]
     if console.as_json:
         console.result({**summary.as_json(), "measured": measured})
     elif measured and summary.status == "finished":
