@@ -130,16 +130,15 @@ class ItemTally:
     """Counts and sums of the attempts at one item."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
-    sums: dict[str, list[float]] = field(default_factory=dict)
+    sums: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Number and sum of the rewards by arm."""
 
     def add(self, row: AttemptRow) -> None:
         """Count a line of ``rollouts.jsonl``."""
         self.outcomes[row["outcome"]["name"]] += 1
         if (reward := row["outcome"].get("reward")) is not None:
-            counted = self.sums.setdefault(shown_arm(row["arm"]), [0, 0.0])
-            counted[0] += 1
-            counted[1] += reward
+            count, total = self.sums.get(shown_arm(row["arm"]), (0, 0.0))
+            self.sums[shown_arm(row["arm"])] = count + 1, total + reward
 
     @property
     def rewards(self) -> dict[str, float]:
@@ -150,8 +149,8 @@ class ItemTally:
     @property
     def mean(self) -> float | None:
         """Mean reward over all arms; None without any."""
-        count, total = map(sum, zip(*self.sums.values(), strict=True)) if self.sums else (0, 0.0)
-        return total / count if count else None
+        count = sum(count for count, _ in self.sums.values())
+        return sum(total for _, total in self.sums.values()) / count if count else None
 
     @property
     def lost(self) -> int:
@@ -166,12 +165,8 @@ class ItemTally:
 
 def worst_items(tallies: Mapping[str, ItemTally]) -> list[str]:
     """Return the ids, worse items first: without any reward, then by mean reward, then with more lost attempts."""
-
-    def worse_first(item_id: str) -> tuple[bool, float, int, str]:
-        tally = tallies[item_id]
-        return tally.mean is not None, tally.mean or 0.0, -tally.lost, item_id
-
-    return sorted(tallies, key=worse_first)
+    ranks = {name: (tally.mean is not None, tally.mean or 0.0, -tally.lost, name) for name, tally in tallies.items()}
+    return sorted(tallies, key=ranks.__getitem__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +207,8 @@ def overview(run: RunPaths) -> dict[str, ItemTally]:
 
 class _Recorded(NamedTuple):
     view: AttemptView
-    name: str
-    """In the journal."""
-    prompt: str
-    """Digest of its prompt."""
+    journal_name: str
+    prompt_digest: str
 
 
 def item_views(
@@ -225,21 +218,22 @@ def item_views(
 
     Memory has what ``limits`` keep of these items, and no more of the run.
     """
-    asked: dict[str, AttemptRow] = {}
+    texts_of: dict[str, AttemptRow] = {}
     with expected_shape(run.items):
         for row in read_objects(run.items):
             if row["item_id"] in wanted:
-                asked[row["item_id"]] = {name: limits.cut(row.get(name) or "") for name in _TEXTS}
+                texts_of[row["item_id"]] = {name: limits.cut(row.get(name) or "") for name in _TEXTS}
     kept = _recorded(run, wanted, limits)
     shown = [each for some in kept.values() for each in some]
-    digests, lessons = {each.prompt for each in shown}, dict[str, tuple[CarriedLesson, ...]]()
+    digests, lessons = {each.prompt_digest for each in shown}, dict[str, tuple[CarriedLesson, ...]]()
     with expected_shape(run.prompts):
         for row in read_objects(run.prompts):
             if row["digest"] in digests:
-                ids, said = row["experience_ids"], lessons_in(row["system"])
-                known: Sequence[str | None] = said if len(said) == len(ids) else [None] * len(ids)
-                lessons[row["digest"]] = tuple(map(CarriedLesson, ids, known))
-    names = {each.name for each in shown}
+                ids, lines = row["experience_ids"], lessons_in(row["system"])
+                # With another number of lines than ids it is unknown which line is whose.
+                texts: Sequence[str | None] = lines if len(lines) == len(ids) else [None] * len(ids)
+                lessons[row["digest"]] = tuple(map(CarriedLesson, ids, texts))
+    names = {each.journal_name for each in shown}
 
     def shown_attempt(line: bytes) -> str | None:
         name = attempt_of_key(line, STEP_ROLES)
@@ -253,20 +247,20 @@ def item_views(
     tools = [str(mapping_of(mapping_of(tool).get("function")).get("name")) for tool in declared]
 
     def finished(each: _Recorded) -> AttemptView:
-        view = replace(each.view, lessons=lessons.get(each.prompt))
+        view = replace(each.view, lessons=lessons.get(each.prompt_digest))
         if journal is None:
             return view
-        made, most = recorded_steps(journal.lines(each.name), each.name, tools).frames, limits.steps
+        name, most = each.journal_name, limits.steps
+        made = recorded_steps(journal.lines(name), name, tools).frames
         frames = made if most is None or len(made) <= most else (*made[: most // 2], *made[len(made) - most + most // 2 :])
         steps = tuple(replace(frame, text=limits.cut(frame.text)) for frame in frames)
         return replace(view, steps=steps, steps_left_out=len(made) - len(steps))
 
     views = []
     for item_id in wanted:
-        texts = asked.get(item_id, {})
+        question, system, reference = (texts_of.get(item_id, {}).get(name) for name in _TEXTS)
         with expected_shape(run.journal):
             attempts = tuple(map(finished, kept[item_id]))
-        question, system, reference = (texts.get(name) for name in _TEXTS)
         views.append(ItemView(item_id, question, system or "", reference, tallies[item_id], attempts))
     return views
 

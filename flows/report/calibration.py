@@ -69,7 +69,7 @@ class CalibrationTally:
     def __init__(self, rewarders: Sequence[Weighted]) -> None:
         judges = any(each.scorer.asks_model for each in rewarders)
         self._truth, paths = judged_paths(rewarders) if judges else (None, ())
-        self._found = {path: dict[str, float](dict.fromkeys(COUNTS, 0)) for path in paths}
+        self._counts = {path: dict[str, float](dict.fromkeys(COUNTS, 0)) for path in paths}
 
     def add(self, result: GroupResult) -> None:
         """Count a group."""
@@ -79,18 +79,16 @@ class CalibrationTally:
             if each.outcome.name == "scored"
             or (each.outcome.name == "ungraded" and each.outcome.error_type in {"rewarder", REWARDER_BROKE})
         }
-        for path, found in self._found.items():
-            more = calibrate_group(attempts, path, self._truth)
-            self._found[path] = {name: count + more.get(name, 0) for name, count in found.items()}
+        for path, counts in self._counts.items():
+            for name, count in calibrate_group(attempts, path, self._truth).items():
+                counts[name] += count
 
     def as_json(self) -> dict[str, Any] | None:
         """Return the counts and shares by rewarder, and what they were compared with; None without judges."""
-        if not self._found:
+        if not self._counts:
             return None
-        rows = {
-            path: {**found, **{name: share(found) for name, share in SHARES.items()}} for path, found in self._found.items()
-        }
-        return {"truth": self._truth, "rewarders": rows}
+        shares = {path: {name: share(counts) for name, share in SHARES.items()} for path, counts in self._counts.items()}
+        return {"truth": self._truth, "rewarders": {path: {**self._counts[path], **shares[path]} for path in shares}}
 
 
 def judged_paths(scorers: Sequence[Weighted]) -> tuple[str | None, tuple[str, ...]]:
@@ -111,8 +109,8 @@ def judged_paths(scorers: Sequence[Weighted]) -> tuple[str | None, tuple[str, ..
         for path, each in islice(scorers_within(weighted.scorer), 1 if isinstance(weighted.scorer, ByDataset) else None)
         if each.asks_model and not holds_truth(each)
     ]
-    counted = [weighted.scorer for weighted in scorers if weighted.weight > 0]
-    if any(each.asks_model for each in counted) and not any(map(holds_truth, counted)):
+    weighing = [weighted.scorer for weighted in scorers if weighted.weight > 0]
+    if any(each.asks_model for each in weighing) and not any(map(holds_truth, weighing)):
         paths += [weighted.scorer.rewarder_id for weighted in scorers if weighted.scorer.ranks]
     return truth, tuple(paths)
 

@@ -39,9 +39,7 @@ COLUMNS: Final = ("no.", "date (UTC)", "decision", "gain (95 %)", "lessons", "ca
 _MOST: Final = 60
 """Nights in the picture, the newest."""
 _LABELS: Final = 20
-_STEPS: Final = (1, 2, 5, 10)
-"""Distances of grid lines, times a power of ten."""
-_LINES: Final = 6
+_GRID_LINES: Final = 6
 MOST_LINES: Final = 10
 _EXCERPT_CHARS: Final = 60
 _FEW_ITEMS: Final = 200
@@ -75,7 +73,6 @@ class HistoryEntry:
     decision: Decision | None = None
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    """Ids of lessons that came into force, and that left."""
     run: RunEntry | None = None
     """None for a person's word, and for a run whose files are gone."""
     news: tuple[str, ...] = ()
@@ -90,16 +87,16 @@ class HistoryEntry:
     def cells(self) -> tuple[str, ...]:
         """Its row in a table with ``COLUMNS``."""
         one, ledger = self.decision, self.run.ledger if self.run else None
-        changed = f"{self.lessons} (+{len(self.added)} −{len(self.removed)})"
         outcome = f"{self.outcome}{', proven' if one and one.proven else ''}"
+        total = one.total if one else None
         if one and one.overtaken:  # its figures are not those of what is in force
-            outcome, one = "decided nothing (overtaken)", one.model_copy(update={"total": None})
+            outcome, total = "decided nothing (overtaken)", None
         return (
             "" if self.number is None else str(self.number),
             f"{self.at:%Y-%m-%d %H:%M}",
             f"{outcome}{' (SIMULATED)' if self.simulated else ''}",
-            points(one.total if one else None),
-            changed if one else NOTHING,
+            points(total),
+            f"{self.lessons} (+{len(self.added)} −{len(self.removed)})" if one else NOTHING,
             whole(ledger.calls if ledger else None),
             spending(ledger) if ledger else NOTHING,
             self.run_id,
@@ -135,12 +132,12 @@ def changes_of(decisions: Iterable[Decision]) -> Iterator[HistoryEntry]:
 def history_of(task: TaskPaths) -> list[HistoryEntry]:
     """Return every run of a task and every person's change of its library, the oldest first. Raise ``CorruptFile``."""
     runs = {run.run_id: run for run in reversed(runs_of(task))}
-    news, known = dict[str, tuple[str, ...]](), dict[tuple[bool, str], str]()
+    news, last_used = dict[str, tuple[str, ...]](), dict[tuple[bool, str], str]()
     for run in runs.values():
         used = {(bool(run.simulated), name): one for name in ("model", "pack") if (one := getattr(run, name)) is not None}
-        others = [f"{key[1]} {one}" for key, one in used.items() if known.get(key, one) != one]
+        others = [f"{key[1]} {one}" for key, one in used.items() if last_used.get(key, one) != one]
         news[run.run_id] = (*others, *filter(None, [run.items_changed]))
-        known |= used
+        last_used |= used
     entries = [replace(each, run=runs.pop(each.run_id, None)) for each in changes_of(read_decisions(task.promotions))]
     # Decisions stay in their order, also those that a clock ahead of time dates after the next.
     moments = [each.at for each in entries]
@@ -152,9 +149,8 @@ def history_of(task: TaskPaths) -> list[HistoryEntry]:
     return sorted(named, key=lambda each: placed.get(each.number or 0, each.at))
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """Linear scale: maps the values ``low`` to ``high`` to the places ``start`` to ``end`` of an axis."""
+class Scale(NamedTuple):
+    """Linear scale: maps the values ``low`` to ``high`` to the positions ``start`` to ``end`` of an axis."""
 
     low: float
     high: float
@@ -163,7 +159,7 @@ class Scale:
     step: float = 1.0
 
     def __call__(self, value: float) -> float:
-        """Return the place of a value."""
+        """Return the position of a value."""
         return round(self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low), 2)
 
     @property
@@ -177,26 +173,30 @@ def picture(entries: Iterable[HistoryEntry]) -> dict[str, Any] | None:
     nights = [each for each in entries if each.decision is not None and each.decision.ends_night]
     shown = nights[-_MOST:]
     gains = [each.decision.total if each.decision else None for each in shown]
-    known = [gain for gain in gains if gain is not None]
-    if len(known) < 2:
+    drawn = [gain for gain in gains if gain is not None]
+    if len(drawn) < 2:
         return None
-    places = [(place + 0.5, gain) for place, gain in enumerate(gains)]
     return {
         "nights": shown,
-        # The stretches of nights with a gain, each night with its place.
-        "bands": [list(band) for drawn, band in groupby(places, lambda each: each[1] is not None) if drawn],
+        # The stretches of nights with a gain, each with the position of its middle.
+        "bands": [
+            list(band)
+            for has_gain, band in groupby(((at + 0.5, gain) for at, gain in enumerate(gains)), lambda each: each[1] is not None)
+            if has_gain
+        ],
         "every": -(-len(shown) // _LABELS),
         "x": Scale(0, len(shown), 66, 708),
-        "y": round_scale(min(0.0, *(gain.low for gain in known)), max(1.0, *(gain.high for gain in known))),
+        "y": round_scale(min(0.0, *(gain.low for gain in drawn)), max(1.0, *(gain.high for gain in drawn))),
         "earlier": len(nights) - len(shown),
     }
 
 
 def round_scale(low: float, high: float) -> Scale:
     """Return a scale of a few round steps from below ``low`` to above ``high``, which differ."""
-    wanted = (high - low) / _LINES
-    unit = 10.0 ** math.floor(math.log10(wanted))
-    step = unit * next(each for each in _STEPS if each * unit >= wanted)
+    least = (high - low) / _GRID_LINES
+    unit = 10.0 ** math.floor(math.log10(least))
+    step = unit * next(factor for factor in (1, 2, 5, 10) if factor * unit >= least)
+    # An axis of a picture goes down: the lowest value has the greatest position.
     return Scale(math.floor(low / step) * step, math.ceil(high / step) * step, 216, 26, step)
 
 
@@ -235,10 +235,11 @@ class Night:
                 decisions = earlier = [one for one in every if one.decided_at <= datetime.fromisoformat(ended)]
             before, now = (one.experience_ids if one else () for one in map(in_force, (earlier, decisions)))
             wanted = {*before, *now, *(manifest.get("tfgrpo") or {}).get("on_trial", ())}
-            known = (store or ExperienceStore(task.experiences, approved={})).find(wanted)
+            records = (store or ExperienceStore(task.experiences, approved={})).find(wanted)
             if task.original() is not task:
-                known += ExperienceStore(task.original().experiences, approved={}).find(wanted)
-            texts = {one.experience_id: f"{one.polarity}: {one.summary32}" for one in reversed(known)}
+                records += ExperienceStore(task.original().experiences, approved={}).find(wanted)
+            # Of several records with one id the first counts.
+            texts = {one.experience_id: f"{one.polarity}: {one.summary32}" for one in reversed(records)}
             night = cls(task, run, manifest, decisions, before, now, texts)
             night.as_json()  # values of another shape fail here, where their file is known
             return night
@@ -301,14 +302,14 @@ class Night:
     @cached_property
     def facts(self) -> tuple[PageLine, ...]:
         """What the page says between its headline and what to look at."""
-        facts = {
-            "changed": self._changed(),
-            "held out": self._held_out(),
-            "since": self._since(),
-            "cost": self._cost(),
-            "learned": self._learned(),
-        }
-        return tuple(PageLine(label, text) for label, text in facts.items() if text)
+        lines = (
+            PageLine("changed", self._changed()),
+            PageLine("held out", self._held_out()),
+            PageLine("since", self._since()),
+            PageLine("cost", self._cost()),
+            PageLine("learned", self._learned()),
+        )
+        return tuple(line for line in lines if line.text)
 
     @cached_property
     def look(self) -> tuple[str, ...]:
@@ -317,7 +318,7 @@ class Night:
 
     @property
     def shown(self) -> int:
-        """How much of ``look`` is among the lines."""
+        """How much of ``look`` is among the lines: what headline, facts, report and next command leave of ten."""
         return MOST_LINES - len(self.facts) - 3
 
     @property
@@ -386,12 +387,11 @@ class Night:
         parts = ((self.added, "new"), (self.removed, "left"), (on_trial, "on trial"))
         # A single kind of change has room for two texts.
         few = 2 if sum(bool(ids) for ids, _ in parts) == 1 else 1
-        said = [f"{len(ids)} {what}: {self._named(ids, few)}" for ids, what in parts if ids]
         force = f"{pluralize(len(self.in_force), 'lesson')} in force"
-        return ". ".join([force if self.added or self.removed else f"nothing, {force}", *said])
+        changes = [f"{len(ids)} {what}: {self._named(ids, few)}" for ids, what in parts if ids]
+        return ". ".join([force if self.added or self.removed else f"nothing, {force}", *changes])
 
     def _held_out(self) -> str:
-        """Return the rewards of the sweep, and of few items that they are what the decision is about."""
         decision = self.decision
         if not decision:
             return "" if self.verdict == "finished" else "unknown: the sweep did not end"
@@ -401,28 +401,28 @@ class Night:
         over = pluralize(decision["pairs"], "item")
         if not decision["pairs"]:  # their rows are left out, or no item has a reward on both sides
             over = f"{pluralize(decision['swept'], 'item')}, which count for nothing"
-        said = f"reward {lessons['mean']:.3f} with lessons, {none['mean']:.3f} without, over {over}"
-        learned = self.block("dataset").get("learn", _FEW_ITEMS)
-        if learned < _FEW_ITEMS and not self._tested:
-            said += "; the same items come every night, so this is about them: "
-            said += "for others `tfgrpo test` on a sealed share is the proof"
-        return said
+        rewards = f"reward {lessons['mean']:.3f} with lessons, {none['mean']:.3f} without, over {over}"
+        if self.block("dataset").get("learn", _FEW_ITEMS) >= _FEW_ITEMS or self._tested:
+            return rewards
+        about = "the same items come every night, so this is about them"
+        return f"{rewards}; {about}: for others `tfgrpo test` on a sealed share is the proof"
 
     def _since(self) -> str:
         origin, still = self._origin, self.block("saturated").get("explanation")
         if origin is None or (not self.in_force and origin is self.decisions[0]):
-            said = "nothing was in force yet: prompts carry no lessons"
+            since = "nothing was in force yet: prompts carry no lessons"
             if bounds := self.block("forecast", "gain").get("five_nights"):
                 ends = " to ".join(dict.fromkeys("over 100" if each is None else two_digits(each) for each in bounds))
-                said += f". A gain of {ends} points would be in force within five nights (80 % probability)"
+                since += f". A gain of {ends} points would be in force within five nights (80 % probability)"
         elif origin.run_id == self.run_id:
-            said = "this night"
+            since = "this night"
+        elif origin.ends_night:
+            since = f"the night of {origin.decided_at:%Y-%m-%d}, run {origin.run_id}"
         else:
-            what = "the night of" if origin.ends_night else f"a person's {origin.decision} on"
-            said = f"{what} {origin.decided_at:%Y-%m-%d}, {'run ' if origin.ends_night else ''}{origin.run_id}"
+            since = f"a person's {origin.decision} on {origin.decided_at:%Y-%m-%d}, {origin.run_id}"
         if self.nights_unchanged and self.in_force and not still:
             still = f"unchanged for {pluralize(self.nights_unchanged, 'night')}"
-        return f"{said}; {still}" if still else said
+        return f"{since}; {still}" if still else since
 
     def _cost(self) -> str:
         if not self.block("ledger"):
@@ -444,11 +444,11 @@ class Night:
         counts = self.block("tfgrpo", "proposals")
         if not (total := sum(counts.values())):
             return ""
-        known, rest = (
-            [f"{counts.get(name, 0)} {name}" for name in names] for names in (("confirmed", "contradicted"), ("new", "useless"))
+        confirmed, contradicted, new, useless, refused = (
+            counts.get(name, 0) for name in ("confirmed", "contradicted", "new", "useless", "refused")
         )
-        rest += [f"{counts['refused']} refused"] if counts.get("refused") else []
-        return f"{pluralize(total, 'proposal')}: {' and '.join(known)} a known lesson, {', '.join(rest)}"
+        became = f"{confirmed} confirmed and {contradicted} contradicted a known lesson, {new} new, {useless} useless"
+        return f"{pluralize(total, 'proposal')}: {became}{f', {refused} refused' if refused else ''}"
 
     def _look(self) -> Iterator[str]:
         """Yield a first batch that teaches nothing, losses, what the night noted, sealed items, warnings."""
@@ -460,9 +460,9 @@ class Night:
         if lost := attempts.get("rollouts"):
             made = attempts["of"]
             yield f"{lost:,} of {pluralize(made, 'rollout')} lost ({lost / made:.1%}), most often {attempts['mostly']}"
-        asked, broken = (sum(getattr(end, f"learning_{name}") for end in ends) for name in ("asked", "lost"))
-        if broken:
-            yield f"{broken:,} of {pluralize(asked, 'learning step')} lost ({broken / asked:.1%})"
+        if broken := sum(end.learning_lost for end in ends):
+            steps = sum(end.learning_asked for end in ends)
+            yield f"{broken:,} of {pluralize(steps, 'learning step')} lost ({broken / steps:.1%})"
         learned, size = [end for end in ends if end.phase == "train"], self.block("settings", "tfgrpo").get("group_size")
         groups = sum(end.scored + end.lost for end in learned) // size if size else 0
         if (differ := sum(end.informative for end in learned)) < _FEW_DIFFER * groups:
@@ -500,9 +500,9 @@ class Night:
             )
         if self._sealed:
             yield f"the lessons in force were not tested on the {pluralize(self._sealed, 'sealed item')} yet"
-        # What is said above is not said twice.
-        known = {*self.decision.get("notes", ()), *(warning for end in ends for warning in end.warnings)}
-        yield from (text for text in self.manifest.get("warnings", ()) if text not in known)
+        # The manifest has these sentences among its warnings, too.
+        already = {*self.decision.get("notes", ()), *(warning for end in ends for warning in end.warnings)}
+        yield from (text for text in self.manifest.get("warnings", ()) if text not in already)
 
     @cached_property
     def next(self) -> str:
@@ -522,7 +522,8 @@ class Night:
         return f"tfgrpo {'experiences review' if self.block('tfgrpo', 'lessons') else 'history'} {place}"
 
     def _higher_caps(self) -> Iterator[str]:
-        """Yield twice what was reached or is likely, once a cap was: the most that a run may need is many times as much."""
+        """Yield twice what was reached or is likely, once a cap was."""
+        # Not the most that the run may need, which is many times as much.
         ahead, caps, message = self.block("forecast"), self.block("settings", "budget"), f" {self.manifest.get('message')}"
         reached = [name for name in caps if f" {name} " in message]
         likely = {

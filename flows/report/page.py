@@ -1,15 +1,14 @@
 """Render ``report.html``: self-contained, and a pure function of the files of a task and a run.
 
-Each line file is read once, line by line; only sums and a few texts are kept. A missing file yields empty sums: a run
-may have been stopped before it was written. A line that is no JSON raises ``CorruptFile``; in a file of an earlier run
-it costs the contrasts that are in that file. Fields that a run which ended early lacks are omitted.
+Each line file is read once, line by line; only sums and a few texts are kept. A missing file, of a run that was stopped
+before it was written, yields empty sums. A damaged one raises ``CorruptFile``; one of an earlier run costs its contrasts.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -62,34 +61,22 @@ _ITEM_LIMITS = ViewLimits(attempts=6, steps=6, chars=400)
 """Limits for each item on the page, so that it stays small: `tfgrpo show` has the rest."""
 
 
-@dataclass(slots=True)
-class Groups:
-    """Sums of ``groups.jsonl``."""
-
-    proposals: int = 0
-    """Lessons that reflection proposed, refused ones included."""
-    refused: Counter[str] = field(default_factory=Counter)
-    texts: dict[tuple[str, str], None] = field(default_factory=dict)
-    """The first refused texts with their reasons."""
-    broken: Counter[str] = field(default_factory=Counter)
-
-    def refuse(self, text: str, reason: str) -> None:
-        """Count a refused proposal; the texts of the first are kept."""
-        self.refused[reason] += 1
-        if len(self.texts) < _REFUSED_SHOWN:
-            self.texts[text, reason] = None
-
-
-def read_run_groups(run: RunPaths) -> Groups:
-    """Sum ``groups.jsonl`` up."""
-    groups = Groups()
-    for row in read_objects(run.groups):
-        groups.proposals += len(row.get("proposals", ())) + len(row.get("rejected", ()))
-        for text, reason in row.get("rejected", ()):
-            groups.refuse(text, reason)
-        if row.get("reflection_failure"):
-            groups.broken[row["reflection_failure"]["error_type"]] += 1
-    return groups
+def _groups(night: Night) -> dict[str, Any]:
+    """Return how much reflections proposed, and what was refused or came without an answer, by reason."""
+    proposals, texts = 0, dict[tuple[str, str], None]()
+    refused, broken = Counter[str](), Counter[str]()
+    rejected = list(night.block("tfgrpo").get("rejected", ()))
+    with expected_shape(night.run.groups):
+        for row in chain(read_objects(night.run.groups), [{"rejected": rejected}]):
+            # What curation turned down was proposed by a reflection, and is counted there.
+            proposals += len(row["proposals"]) + len(row["rejected"]) if "proposals" in row else 0
+            for text, reason in row.get("rejected", ()):
+                refused[reason] += 1
+                if len(texts) < _REFUSED_SHOWN:
+                    texts[text, reason] = None
+            if failure := row.get("reflection_failure"):
+                broken[failure["error_type"]] += 1
+    return {"proposals": proposals, "refused": refused, "broken": broken, "texts": texts}
 
 
 @dataclass(slots=True)
@@ -156,44 +143,28 @@ class RoleCost:
         self.latency_s.add(payload.get("latency_s"))
 
 
-class ContrastView(NamedTuple):
-    """Best and worst attempt of one group; a single one if the others are lost."""
-
-    prompt: str
-    """Empty if the items of its run cannot be read."""
-    attempts: tuple[AttemptView, ...]
-
-
 class LessonView(NamedTuple):
     """One record of the store with its evidence."""
 
     record: ExperienceRecord
     groups: int
     """Groups it was drawn from, of which the page shows the first contrasts."""
-    contrasts: tuple[ContrastView, ...]
+    contrasts: Sequence[tuple[str, Sequence[AttemptView]]]
+    """Prompt, empty if it cannot be read, and the best and the worst attempt; a single one if the others are lost."""
     known: JsonObject
     """State, effect, groups for and against and tokens, as of the end of the run; empty if it is not known any more."""
 
 
-class Learned(NamedTuple):
-    """Lessons for the page."""
+def learned(night: Night) -> tuple[dict[str, Any], Rollouts]:
+    """Return the lessons with their evidence, and the sums of the run's rollouts.
 
-    known: tuple[LessonView, ...]
-    """What is in force first, then what is on trial; of equal state the better first."""
-    others: tuple[LessonView, ...]
-    """Stored by this run, and not known at its end: reworded, merged or forgotten."""
-    missing: int
-    unreadable: tuple[str, ...]
-    """Damaged files of earlier runs, whose attempts or prompts are not shown."""
-
-
-def learned(night: Night) -> tuple[Learned, Rollouts]:
-    """Return the lessons with their evidence, and the sums of the run's rollouts."""
+    ``known`` are in force first, then on trial; of equal state the better first. ``others`` were stored by this run, and
+    reworded, merged or forgotten since. ``unreadable`` names damaged files of earlier runs.
+    """
     task, run, own, known = night.task, night.run, night.run_id, night.block("tfgrpo", "lessons")
+    stores = [ExperienceStore(each.experiences, approved={}) for each in dict.fromkeys((task, task.original()))]
     records: dict[str, ExperienceRecord] = {}
-    for record in chain.from_iterable(
-        ExperienceStore(each.experiences, approved={}).records() for each in dict.fromkeys((task, task.original()))
-    ):
+    for record in chain.from_iterable(store.records() for store in stores):
         if record.experience_id in known or record.run_id == own:
             records.setdefault(record.experience_id, record)
     groups: dict[str, list[list[str]]] = {}
@@ -206,13 +177,13 @@ def learned(night: Night) -> tuple[Learned, Rollouts]:
     with expected_shape(run.rollouts):
         rollouts = read_rollouts(run, shown)
     earlier = [task.original().run(name) for name in sorted({record.run_id for record in records.values()} - {own})]
-    found: dict[str, AttemptView] = {}
+    attempted: dict[str, AttemptView] = {}
     unreadable: list[str] = []
     for each in earlier:
         with _left_out(unreadable), expected_shape(each.rollouts):
-            found |= read_rollouts(each, shown).wanted
-    found |= rollouts.wanted
-    items, prompts = {attempt.item_id for attempt in found.values()}, dict[str, str]()
+            attempted |= read_rollouts(each, shown).wanted
+    attempted |= rollouts.wanted
+    items, prompts = {attempt.item_id for attempt in attempted.values()}, dict[str, str]()
     for each in (*earlier, run):
         with nullcontext() if each is run else _left_out(unreadable), expected_shape(each.items):
             prompts |= {
@@ -220,18 +191,18 @@ def learned(night: Night) -> tuple[Learned, Rollouts]:
             }
     lessons: list[LessonView] = []
     for name, record in records.items():
-        contrasts: list[ContrastView] = []
+        contrasts = []
         for members in groups[name][:_CONTRASTS_SHOWN]:
-            attempted = [found[each] for each in members if each in found]
-            attempted.sort(key=lambda each: (each.reward is None, -(each.reward or 0.0)))
-            if attempted:
-                prompt = prompts.get(attempted[0].item_id, "")
-                contrasts.append(ContrastView(prompt, (attempted[0], *attempted[1:][-1:])))
-        lessons.append(LessonView(record, len(groups[name]), tuple(contrasts), known.get(name, {})))
+            ranked = [attempted[each] for each in members if each in attempted]
+            ranked.sort(key=lambda each: (each.reward is None, -(each.reward or 0.0)))
+            if ranked:
+                contrasts.append((prompts.get(ranked[0].item_id, ""), (ranked[0], *ranked[1:][-1:])))
+        lessons.append(LessonView(record, len(groups[name]), contrasts, known.get(name, {})))
     in_order = [each for each in lessons if each.known]
     in_order.sort(key=lambda each: (STATES.index(each.known["state"]), -each.known["effect"]["mean"]))
-    others = tuple(each for each in lessons if not each.known)
-    return Learned(tuple(in_order), others, len(known) - len(in_order), tuple(unreadable)), rollouts
+    others = [each for each in lessons if not each.known]
+    missing = len(known) - len(in_order)
+    return {"known": in_order, "others": others, "missing": missing, "unreadable": unreadable}, rollouts
 
 
 @contextmanager
@@ -246,11 +217,7 @@ def write_report(night: Night) -> Path:
     """Write the page of a run and return its path. Raises ``CorruptFile`` or ``StoreError`` naming the file."""
     task, run = night.task, night.run
     with expected_shape(run.root, UndefinedError):
-        with expected_shape(run.groups):
-            groups = read_run_groups(run)
-        for text, reason in night.block("tfgrpo").get("rejected", ()):
-            groups.refuse(text, reason)
-        lessons, rollouts = learned(night)
+        groups, (lessons, rollouts) = _groups(night), learned(night)
         packs = night.block("settings").get("packs_root")
         shown = worst_items(rollouts.items)[:_ITEMS_SHOWN]
         arms: list[tuple[str, str, JsonObject, Summary]] = []
@@ -269,11 +236,11 @@ def write_report(night: Night) -> Path:
             chart=picture(night.history),
             columns=COLUMNS,
             arms=arms,
-            costs=_shares(read_costs(run)),
+            costs=_with_shares(read_costs(run)),
             rollouts=rollouts,
             groups=groups,
             lessons=lessons,
-            texts={each.experience_id: f"{each.polarity}: {each.summary32}" for each, *_ in lessons.known},
+            texts={each.experience_id: f"{each.polarity}: {each.summary32}" for each, *_ in lessons["known"]},
             items=item_views(task, run, shown, rollouts.items, _ITEM_LIMITS),
             limits=_ITEM_LIMITS,
             items_left_out=len(rollouts.items) - len(shown),
@@ -310,8 +277,7 @@ def read_costs(run: RunPaths) -> dict[str, RoleCost]:
     return roles
 
 
-def _shares(roles: Mapping[str, RoleCost]) -> list[tuple[str, RoleCost, float | None]]:
-    """Return roles by their names for a reader, each with its share of the known cost."""
-    known = {role: float(cost.usd.summary()["sum"] or 0.0) for role, cost in roles.items()}
-    total = sum(known.values())
-    return [(label, roles[role], known[role] / total if total else None) for role, label in labelled(roles, _ROLES)]
+def _with_shares(roles: Mapping[str, RoleCost]) -> list[tuple[str, RoleCost, float | None]]:
+    usd = {role: float(cost.usd.summary()["sum"] or 0.0) for role, cost in roles.items()}
+    total = sum(usd.values())
+    return [(label, roles[role], usd[role] / total if total else None) for role, label in labelled(roles, _ROLES)]
