@@ -51,29 +51,8 @@ from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.actors.registry import check_actor
 from tfgrpo.tasks.runtime.host import open_runtime
 from tfgrpo.tasks.runtime.runtime import RunContext
-from tfgrpo.tasks.selection.history import (
-    BEHAVIOUR,
-    MemoryScope,
-    Observation,
-    PatternMemory,
-    SelectionRound,
-    StageDecision,
-    decide_stage,
-    record_round,
-    recorded_rounds,
-)
-from tfgrpo.tasks.selection.round import (
-    AnswerFormat,
-    Candidate,
-    JsonFormat,
-    PowlFormat,
-    Selection,
-    SelectionSpec,
-    TextFormat,
-    hint_of,
-    lost_and_flawed,
-    select_best,
-)
+from tfgrpo.tasks.selection import history
+from tfgrpo.tasks.selection import round as rounds
 
 _MODELLING: Final = "process-models"
 """Domain of packs that teach how to write process models."""
@@ -83,11 +62,11 @@ _MODELLING: Final = "process-models"
 class SelectionPlan(BasePlan):
     """A selection that can start."""
 
-    spec: SelectionSpec
+    spec: rounds.SelectionSpec
     task: TaskPaths | None
-    stage: StageDecision | None
+    stage: history.StageDecision | None
     """None when rewarders were named."""
-    memory: PatternMemory | None
+    memory: history.PatternMemory | None
     measure: str
     """Names of the rewarders that count."""
 
@@ -133,20 +112,20 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     checks.raise_problems()
     models = choose_models(settings)  # again: now the judges are known
     measure = ", ".join(sorted(entry.name for entry in graded if entry.weight > 0))
-    scope = MemoryScope(item.domain or pack.manifest.domain, measure, simulated=simulated, pack=pack_stamp(pack))
+    scope = history.MemoryScope(item.domain or pack.manifest.domain, measure, simulated=simulated, pack=pack_stamp(pack))
     remembers = settings.selection.memory != "off"
-    memory = PatternMemory(task.patterns, scope, clock) if remembers and task is not None else None
+    memory = history.PatternMemory(task.patterns, scope, clock) if remembers and task is not None else None
     text, skipped = lessons_of(task, pack, simulated=simulated)
     answer = formats[0]
-    if isinstance(answer, PowlFormat) and pack.manifest.domain == _MODELLING:
+    if isinstance(answer, rounds.PowlFormat) and pack.manifest.domain == _MODELLING:
         answer = replace(answer, instructions="")  # the pack has them
-    spec = SelectionSpec(
+    spec = rounds.SelectionSpec(
         selection_id="",
         item=item,
         pack=text,
         settings=settings.selection,
         format=answer,
-        hint="" if memory is None else hint_of(memory.read(), settings.selection.memory),
+        hint="" if memory is None else rounds.hint_of(memory.read(), settings.selection.memory),
     )
     unread = RecordCounts(entry.scorer for entry in rewarders[0])
     unread.add(item.id, item.as_record())
@@ -164,7 +143,7 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     )
 
 
-def _new_id(spec: SelectionSpec, settings: Settings, clock: Clock) -> str:
+def _new_id(spec: rounds.SelectionSpec, settings: Settings, clock: Clock) -> str:
     """End the id with the digest of all that the answers depend on: by it a killed selection continues."""
     began_with = [spec.system.digest, item_texts(spec.item), lasting_settings(settings)]
     digest = sha256_hex(canonical_json(began_with).encode("utf-8", "surrogatepass"))[:12]
@@ -222,20 +201,20 @@ def _without_reference(item: Item, settings: Settings) -> list[Problem]:
     return [Problem("--rewarder", f"{name} without an answer to compare with", accepted) for name in sorted(bare)]
 
 
-def _stage(settings: Settings, item: Item, task: TaskPaths | None, *, simulated: bool) -> StageDecision:
-    asked = settings.selection.stage
-    if asked == BEHAVIOUR and not _has_reference(item):
+def _stage(settings: Settings, item: Item, task: TaskPaths | None, *, simulated: bool) -> history.StageDecision:
+    named = settings.selection.stage
+    if named == history.BEHAVIOUR and not _has_reference(item):
         accepted = "--reference TEXT or @FILE, an item with an answer, or another stage"
-        raise SettingsError.one("--stage", f"{asked} without a reference", accepted)
-    history = None if task is None else list(recorded_rounds(task.selections, simulated=simulated))
-    return decide_stage(history, reference=_has_reference(item), choice=asked)
+        raise SettingsError.one("--stage", f"{named} without a reference", accepted)
+    earlier = None if task is None else list(history.recorded_rounds(task.selections, simulated=simulated))
+    return history.decide_stage(earlier, reference=_has_reference(item), choice=named)
 
 
-def _graded(settings: Settings, stage: StageDecision, item: Item, *, given: bool) -> tuple[RewarderSettings, ...]:
+def _graded(settings: Settings, stage: history.StageDecision, item: Item, *, given: bool) -> tuple[RewarderSettings, ...]:
     """Count a reference ``given`` in the request, unless the judge's stage was named; the other scorer has weight 0."""
     compares = RewarderSettings(name="powl_footprint" if settings.selection.format == "powl" else "gt")
     judge = RewarderSettings(name="judge")
-    if stage.stage == BEHAVIOUR:
+    if stage.stage == history.BEHAVIOUR:
         return (compares,)
     if not _has_reference(item):
         return (judge,)
@@ -310,20 +289,20 @@ def _answer_asked(request: SelectRequest, settings: Settings) -> str | None:
     return text
 
 
-def _format_asked(settings: Settings) -> AnswerFormat:
+def _format_asked(settings: Settings) -> rounds.AnswerFormat:
     """Raises ``SettingsError`` for an invalid schema."""
     selection = settings.selection
     if selection.json_schema is not None and selection.format != "json":
         raise SettingsError.one("--json-schema", f"it with --format {selection.format}", "--format json")
     if selection.format != "json":
-        return PowlFormat(selection.repair) if selection.format == "powl" else TextFormat()
+        return rounds.PowlFormat(selection.repair) if selection.format == "powl" else rounds.TextFormat()
     if selection.json_schema is None:
-        return JsonFormat(None, selection.repair)
+        return rounds.JsonFormat(None, selection.repair)
     try:
         schema: Any = json.loads(Path(selection.json_schema).read_text(encoding="utf-8-sig"))
         if isinstance(schema, dict):
             Draft202012Validator.check_schema(schema)
-            return JsonFormat(schema, selection.repair)
+            return rounds.JsonFormat(schema, selection.repair)
         given = f"a {type(schema).__name__}"
     except OSError as error:
         given = error.strerror or type(error).__name__
@@ -363,7 +342,7 @@ class Selected:
     """
 
     plan: SelectionPlan
-    selection: Selection
+    selection: rounds.Selection
     warnings: tuple[str, ...]
 
     def __repr__(self) -> str:
@@ -394,7 +373,7 @@ class Selected:
     @property
     def message(self) -> str:
         """One sentence: the choice with its reason and the losses, or why there is none."""
-        why, losses = self.selection.choice.why, lost_and_flawed(self.selection.candidates)
+        why, losses = self.selection.choice.why, rounds.lost_and_flawed(self.selection.candidates)
         if self.chosen is None:
             return why
         said = f"candidate {self.chosen}: {why}"
@@ -458,7 +437,7 @@ async def run_selection(plan: SelectionPlan, *, clock: Clock = utc_now) -> Selec
                 warnings.append(f"{begun.spec.selection_id} was not over: it goes on, and {calls} are not asked again")
             # The ledger of a task's selection has the calls of its earlier parts, too.
             before = None if task is None else Totals()
-            selected = Selected(begun, await select_best(begun.spec, runtime, before=before), ())
+            selected = Selected(begun, await rounds.select_best(begun.spec, runtime, before=before), ())
         finally:
             await runtime.aclose()
             unsent = await asyncio.to_thread(runtime.telemetry.shutdown)
@@ -492,7 +471,7 @@ def _remember(selected: Selected, clock: Clock) -> tuple[str, ...]:
     plan, selection, cost = selected.plan, selected.selection, selected.selection.cost
     if plan.task is None or not selection.is_over:
         return ()
-    over = SelectionRound(
+    over = history.SelectionRound(
         selection_id=selection.spec.selection_id,
         at=clock(),
         item_id=selection.spec.item.id,
@@ -515,9 +494,9 @@ def _remember(selected: Selected, clock: Clock) -> tuple[str, ...]:
     )
     try:
         # Once, even if the process of an earlier part was killed here.
-        if record_round(plan.task.selections, over) and plan.memory is not None:
+        if history.record_round(plan.task.selections, over) and plan.memory is not None:
             seen = [
-                Observation(structural_key(model), to_text(model), each.reward)
+                history.Observation(structural_key(model), to_text(model), each.reward)
                 for each in selection.candidates
                 if each.reward is not None and (model := each.outcome.value) is not None
             ]
@@ -528,7 +507,7 @@ def _remember(selected: Selected, clock: Clock) -> tuple[str, ...]:
     return ()
 
 
-def _candidate_json(candidate: Candidate) -> dict[str, Any]:
+def _candidate_json(candidate: rounds.Candidate) -> dict[str, Any]:
     outcome = candidate.outcome
     return {
         "index": candidate.index,

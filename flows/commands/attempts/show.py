@@ -9,19 +9,8 @@ from typing import Any, Final
 from tfgrpo.flows.commands.options import TaskPlace
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import decimal, labelled
-from tfgrpo.flows.report.attempts import (
-    ItemTally,
-    ItemView,
-    item_views,
-    outcomes,
-    overview,
-    reward,
-    rewards,
-    score,
-    step,
-    where,
-    worst_items,
-)
+from tfgrpo.flows.report import attempts
+from tfgrpo.flows.report.attempts import ItemTally, ItemView
 from tfgrpo.flows.report.night import place_options
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -45,11 +34,11 @@ def show(run: str, item: str | None, place: TaskPlace, console: Console, *, ever
         "status": manifest.get("status", "unknown"),
         "simulated": manifest.get("simulated"),
     }
-    tallies = overview(paths)
+    tallies = attempts.overview(paths)
     if item is None:
         _show_items(about, task, paths, tallies, console, every=every)
         return
-    (view,) = item_views(task, paths, [_item_named(item, tallies)], tallies)
+    (view,) = attempts.item_views(task, paths, [_item_named(item, tallies)], tallies)
     if console.as_json:
         console.result({**about, "item": view.as_json()})
     else:
@@ -73,7 +62,7 @@ def _item_named(name: str, known: Collection[str]) -> str:
 def _show_items(
     about: Mapping[str, Any], task: TaskPaths, run: RunPaths, tallies: Mapping[str, ItemTally], console: Console, *, every: bool
 ) -> None:
-    ids = worst_items(tallies)
+    ids = attempts.worst_items(tallies)
     command = f"tfgrpo show {shlex.quote(run.root.name)} ITEM {place_options(task)}"
     if console.as_json:
         console.result({**about, "items": [{"item_id": each, **tallies[each].as_json()} for each in ids], "next": command})
@@ -90,7 +79,7 @@ def _show_items(
                 each,
                 str(tallies[each].outcomes.total()),
                 *(decimal(tallies[each].rewards.get(arm)) for arm, _ in arms),
-                outcomes(tallies[each]).partition(": ")[2],
+                attempts.outcomes(tallies[each]).partition(": ")[2],
             ]
             for each in shown
         ),
@@ -103,7 +92,7 @@ def _show_items(
 def _show_item(about: Mapping[str, Any], view: ItemView, console: Console) -> None:
     simulated = ", SIMULATED model" if about["simulated"] else ""
     console.line(f"item {view.item_id} of run {about['run_id']} ({about['task_id']}{simulated})")
-    console.line(f"{outcomes(view.tally)}{'; mean reward ' if view.tally.sums else ''}{rewards(view.tally)}")
+    console.line(f"{attempts.outcomes(view.tally)}{'; mean reward ' if view.tally.sums else ''}{attempts.rewards(view.tally)}")
     not_recorded = "not known: the run has not recorded it"
     console.text("\nquestion")
     if view.system_prompt:
@@ -112,11 +101,11 @@ def _show_item(about: Mapping[str, Any], view: ItemView, console: Console) -> No
     console.text("\nreference")
     _quote(console, view.reference, none=not_recorded if view.reference is None else "none: the item has no reference answer")
     for number, attempt in enumerate(view.attempts, start=1):
-        console.line(f"\nattempt {number} of {len(view.attempts)}: {reward(attempt)} ({where(attempt)})")
+        console.line(f"\nattempt {number} of {len(view.attempts)}: {attempts.reward(attempt)} ({attempts.where(attempt)})")
         if attempt.reason:
             console.line(f"  {': '.join(filter(None, (attempt.error_type, attempt.reason)))}")
         for each in attempt.scores:
-            console.line(f"  {score(each)}")
+            console.line(f"  {attempts.score(each)}")
         if attempt.lessons is None:
             console.text("  lessons: not known, its prompt was not recorded")
         else:
@@ -126,7 +115,7 @@ def _show_item(about: Mapping[str, Any], view: ItemView, console: Console) -> No
         if attempt.steps is None:
             console.text("  steps: not known, there is no journal")
         for place, frame in enumerate(attempt.other_steps, start=1):
-            console.line(f"  step {place}, {step(frame)}")
+            console.line(f"  step {place}, {attempts.step(frame)}")
             _quote(console, frame.text, none="no text was recorded")
         console.text("  output")
         _quote(console, attempt.output, none="none")

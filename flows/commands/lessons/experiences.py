@@ -20,59 +20,24 @@ from typing import Any, Final, Literal
 from tfgrpo.flows.commands.options import TaskPlace, checked_remark
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.report.night import changes_of
+from tfgrpo.flows.run import lessons as task_lessons
 from tfgrpo.flows.run.damage import task_problems
 from tfgrpo.flows.run.index import nights_begun
-from tfgrpo.flows.run.lessons import (
-    STATES,
-    credit_lines,
-    decided_library,
-    decision_in_force,
-    effect_text,
-    in_force_problems,
-    lesson_json,
-    library_of,
-    missing,
-    screened,
-    signatures_in,
-    task_credit,
-    verified,
-    write_view,
-)
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import approved_stamps, known_packs, load_prompt_pack, stamps_in_force
 from tfgrpo.rewarders.statistics.credit import POINTS
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import CorruptFile, DatasetError, Problem, SettingsError
+from tfgrpo.stores.experiences import decisions
 from tfgrpo.stores.experiences.credit import PERSON_GROUPS, CreditFile, Row, RowSource, Word, read_credit
-from tfgrpo.stores.experiences.decisions import (
-    WAY_OUT,
-    Alarm,
-    Correction,
-    Decision,
-    Library,
-    decided_damage,
-    in_force,
-    kept_out,
-    read_decisions,
-    record_decided,
-)
+from tfgrpo.stores.experiences.decisions import Alarm, Correction, Decision, Library
 from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import read_objects
 from tfgrpo.stores.json_values import EMPTY, sha256_hex
 from tfgrpo.stores.text import clean_text, pluralize
 from tfgrpo.tasks.decision import alarm_notes, chance
-from tfgrpo.tasks.exports.lessons import (
-    SIMULATED,
-    ExportedLesson,
-    LessonForm,
-    LessonSet,
-    Screened,
-    imported_record,
-    read_lessons,
-    render_lessons,
-    screen_lessons,
-)
+from tfgrpo.tasks.exports import lessons as exports
 from tfgrpo.tasks.learning.credit import KnownLesson
 
 _COLUMNS = ("id", "state", "effect", "for", "against", "tokens", "says", "lesson")
@@ -99,7 +64,7 @@ def _json(record: ExperienceRecord, figures: Mapping[str, Mapping[str, Any]]) ->
 
 def _row(lesson: Mapping[str, Any]) -> tuple[str, ...]:
     counts = (str(lesson.get(name, "")) for name in ("groups_for", "groups_against", "tokens"))
-    first = lesson["experience_id"], lesson["state"], effect_text(lesson["effect"])
+    first = lesson["experience_id"], lesson["state"], task_lessons.effect_text(lesson["effect"])
     return *first, *counts, lesson["polarity"], lesson["summary32"]
 
 
@@ -123,7 +88,7 @@ def blame(name: str, place: TaskPlace, packs_root: Path | None, console: Console
     rollouts = [row for path in paths for row in read_objects(path) if row.get("rollout_id") in record.evidence]
     ids = {entry.experience_id for _, entry in ancestry if entry.polarity == record.polarity}
     differences: dict[tuple[int, str, RowSource], list[float]] = {}
-    for line in credit_lines(experiences.paths):
+    for line in task_lessons.credit_lines(experiences.paths):
         if isinstance(line, Row) and line.difference is not None:
             carried = [not set(side).isdisjoint(ids) for side in (line.one, line.other)]
             # A lesson, or two wordings of it, on both sides cancels out.
@@ -151,7 +116,7 @@ def blame(name: str, place: TaskPlace, packs_root: Path | None, console: Console
     console.answer({"ancestry": ancestors, "rollouts": rollouts, "rows": rows}, "\n".join(lines))
 
 
-def export(to: LessonForm | None, place: TaskPlace, packs_root: Path | None, console: Console) -> int:
+def export(to: exports.LessonForm | None, place: TaskPlace, packs_root: Path | None, console: Console) -> int:
     """Print the library in force without lessons whose stamp does not verify; exit code 1 when that is all of them."""
     experiences = open_experiences(place, packs_root, console)
     library, figures = shown_library(experiences, console), experiences.figures()
@@ -159,8 +124,8 @@ def export(to: LessonForm | None, place: TaskPlace, packs_root: Path | None, con
     for entry in library.entries:
         own = figures.get(entry.experience_id, {})
         counts = {name: own[name] for name in ("groups_for", "groups_against", "effect") if name in own}
-        exported.append(ExportedLesson(id=entry.experience_id, says=entry.polarity, text=entry.summary32, **counts))
-    lessons = LessonSet(
+        exported.append(exports.ExportedLesson(id=entry.experience_id, says=entry.polarity, text=entry.summary32, **counts))
+    lessons = exports.LessonSet(
         lessons=tuple(exported),
         task_id=experiences.paths.root.name,
         domain="".join(entry.domain for entry in library.entries[:1]),
@@ -172,7 +137,7 @@ def export(to: LessonForm | None, place: TaskPlace, packs_root: Path | None, con
     if to == "json" or console.as_json:
         console.result(lessons.model_dump(mode="json"))
     elif library.entries:
-        console.text(render_lessons(lessons, to or "text").rstrip("\n"))
+        console.text(exports.render_lessons(lessons, to or "text").rstrip("\n"))
     elif not is_decided:
         console.say("No lesson is in force; there is nothing to export.")
     return 0 if library.entries or not is_decided else 1
@@ -199,10 +164,10 @@ class TaskExperiences:
 
     def lessons(self, *, simulated: bool) -> tuple[Sequence[str], list[tuple[KnownLesson, dict[str, Any]]]]:
         """Return the ids in force for one kind of model, and each known lesson with its ``lesson_json``."""
-        decision = decision_in_force(self.paths, simulated=simulated)
+        decision = task_lessons.decision_in_force(self.paths, simulated=simulated)
         ids = decision.experience_ids if decision else ()
-        credit = task_credit(self.paths, self.store, simulated=simulated)
-        return ids, [(lesson, lesson_json(lesson, credit, ids)) for lesson in credit.known.values()]
+        credit = task_lessons.task_credit(self.paths, self.store, simulated=simulated)
+        return ids, [(lesson, task_lessons.lesson_json(lesson, credit, ids)) for lesson in credit.known.values()]
 
     def known(self, name: str) -> tuple[bool, KnownLesson]:
         """Return whether a known lesson is one of the simulated model, and the lesson. Raise ``SettingsError``."""
@@ -259,14 +224,16 @@ def open_experiences(place: TaskPlace, packs_root: Path | None, console: Console
         raise SettingsError.one(source, repr(paths.root.name), accepted)
     approved = stamps_in_force(packs_root)
     store = ExperienceStore(paths.experiences, approved=approved, task_id=paths.root.name)
-    decision = decision_in_force(paths)
+    decision = task_lessons.decision_in_force(paths)
     simulated = decision.simulated if decision else any(each.simulated for each in read_credit(paths.credit)[-1:])
-    return TaskExperiences(paths, store, decided_library(store, decision), frozenset(approved), decision, simulated)
+    return TaskExperiences(
+        paths, store, task_lessons.decided_library(store, decision), frozenset(approved), decision, simulated
+    )
 
 
 def shown_library(experiences: TaskExperiences, console: Console) -> Library:
     """Return the records in force that verify and pass the screening; warn of the others, and of a simulated model."""
-    sound = verified(experiences.library, experiences.store)
+    sound = task_lessons.verified(experiences.library, experiences.store)
     excluded = [entry for entry in experiences.library.entries if entry not in sound.entries]
     if excluded:
         unknown = sorted({entry.pack_id for entry in excluded} - experiences.packs)
@@ -274,11 +241,11 @@ def shown_library(experiences: TaskExperiences, console: Console) -> Library:
         if unknown:
             why = f"no version of the pack {', '.join(unknown)} verifies here; --packs-root names the directory of your own"
         console.say(f"{pluralize(len(excluded), 'lesson')} kept out: {why}.", style="yellow")
-    sound, refused = screened(sound)
-    for problem in (*refused, *in_force_problems(experiences.store, experiences.paths)):
+    sound, refused = task_lessons.screened(sound)
+    for problem in (*refused, *task_lessons.in_force_problems(experiences.store, experiences.paths)):
         console.say(problem, style="yellow")
     if experiences.simulated and sound.entries:
-        console.say(f"{SIMULATED}: these lessons were learned with the simulated model.", style="bold yellow")
+        console.say(f"{exports.SIMULATED}: these lessons were learned with the simulated model.", style="bold yellow")
     return sound
 
 
@@ -295,7 +262,7 @@ def review(place: TaskPlace, packs_root: Path | None, console: Console) -> None:
         first = min((each for each in records if each.experience_id in lesson.ids), key=lambda each: each.created_at)
         named = {"experience_id": record.experience_id, "polarity": record.polarity, "text": record.summary32}
         lessons.append({**named, **own, "cause": record.cause, "group_id": record.group_id, "first_run": first.run_id})
-    lessons.sort(key=lambda each: STATES.index(each["state"]))
+    lessons.sort(key=lambda each: task_lessons.STATES.index(each["state"]))
     if console.as_json:
         console.result({"simulated": experiences.simulated, "lessons": lessons})
         return
@@ -305,12 +272,12 @@ def review(place: TaskPlace, packs_root: Path | None, console: Console) -> None:
         likely = f"{chance(each['effect']['likely'])} likely to help"
         groups = f"{pluralize(each['groups_for'], 'group')} for, {each['groups_against']} against"
         support = f"support {each['support']:+.1f} ({groups}); {pluralize(each['nights'], 'night')} old"
-        console.text(f"{each['experience_id']}  {state}: {effect_text(each['effect'])}, {likely}; {support}")
+        console.text(f"{each['experience_id']}  {state}: {task_lessons.effect_text(each['effect'])}, {likely}; {support}")
         console.text(f"    {each['polarity']}: {each['text']}")
         if each["cause"]:
             console.text(f"    because {each['cause']}")
         for name in each["opposites"]:
-            console.text(f"    contradicts {name}, {by_id[name]['state']}: {effect_text(by_id[name]['effect'])}")
+            console.text(f"    contradicts {name}, {by_id[name]['state']}: {task_lessons.effect_text(by_id[name]['effect'])}")
         console.text(f"    first learned in {each['first_run']}, from {each['group_id'] or 'no group'}")
     if not lessons:
         console.say("No lesson is known yet.")
@@ -329,18 +296,18 @@ def rollback(name: str, why: str | None, by: str | None, place: TaskPlace, packs
     experiences, who = open_experiences(place, packs_root, console), _who(by)
     store, paths = experiences.store, experiences.paths
     reason = "" if why is None else f": {checked_remark('--why', why)}"
-    damaged = decided_damage(paths.promotions) is not None
+    damaged = decisions.decided_damage(paths.promotions) is not None
 
     def decide(earlier: Sequence[Decision]) -> Decision | None:
         target = _target(name, earlier, damaged=damaged)
-        shown = target or in_force(earlier)
+        shown = target or decisions.in_force(earlier)
         simulated = shown is not None and shown.simulated
         ids = target.experience_ids if target else ()
-        now = in_force(earlier, simulated=simulated)
+        now = decisions.in_force(earlier, simulated=simulated)
         accepted = [each for each in task_problems(store, paths) if "state.json:" not in each]
         if ids == (now.experience_ids if now else ()) and not (damaged or accepted):
             return None
-        library = verified(decided_library(store, target), store)
+        library = task_lessons.verified(task_lessons.decided_library(store, target), store)
         if lost := [each for each in ids if each not in {entry.experience_id for entry in library.entries}]:
             shown_name = f"{name!r}, of whose lessons {len(lost)} do not verify: {', '.join(lost)}"
             raise SettingsError.one("TO", shown_name, "a library whose stamps hold (`tfgrpo verify`)")
@@ -351,8 +318,8 @@ def rollback(name: str, why: str | None, by: str | None, place: TaskPlace, packs
         return decision
 
     if not damaged:
-        _target(name, list(read_decisions(paths.promotions)))  # refused before any file is made
-    done = record_decided(paths.promotions, decide, accepts=damaged)
+        _target(name, list(decisions.read_decisions(paths.promotions)))  # refused before any file is made
+    done = decisions.record_decided(paths.promotions, decide, accepts=damaged)
     _finish(store, paths, done, console, "that library is in force already")
 
 
@@ -374,7 +341,7 @@ def _correct(
     name = lesson.record.experience_id
 
     def decide(earlier: Sequence[Decision]) -> Decision | None:
-        now, out = in_force(earlier, simulated=simulated), kept_out(earlier, simulated=simulated)
+        now, out = decisions.in_force(earlier, simulated=simulated), decisions.kept_out(earlier, simulated=simulated)
         is_in_force = now is not None and not lesson.ids.isdisjoint(now.experience_ids)
         alarms = _alarms(lesson, earlier, simulated=simulated)
         if (name in out and not is_in_force) if retires else not (lesson.kept_out or alarms):
@@ -389,7 +356,7 @@ def _correct(
         return decision
 
     unchanged = f"{name} is kept out already" if retires else f"{name} is not kept out"
-    _finish(store, experiences.paths, record_decided(promotions, decide), console, unchanged)
+    _finish(store, experiences.paths, decisions.record_decided(promotions, decide), console, unchanged)
 
 
 def _alarms(lesson: KnownLesson, earlier: Sequence[Decision], *, simulated: bool) -> list[Alarm]:
@@ -409,9 +376,9 @@ def _whole(store: ExperienceStore, now: Decision | None, without: Collection[str
     """Return what is in force, ``without`` some. Raise ``CorruptFile`` for lost lessons: a decision would end their force."""
     ids = [each for each in now.experience_ids if each not in without] if now else []
     signatures = now.signatures if now else {}
-    if lost := missing(store, [(each, signatures.get(each)) for each in ids]):
-        raise CorruptFile(f"{store.path}: {lost[0]}; accepted: {WAY_OUT}")
-    return library_of(store, ids, signatures)
+    if lost := task_lessons.missing(store, [(each, signatures.get(each)) for each in ids]):
+        raise CorruptFile(f"{store.path}: {lost[0]}; accepted: {decisions.WAY_OUT}")
+    return task_lessons.library_of(store, ids, signatures)
 
 
 def _persons_decision(
@@ -423,7 +390,7 @@ def _persons_decision(
         decision=what,
         experience_ids=tuple(entry.experience_id for entry in library.entries),
         library_id=library.library_id,
-        signatures=signatures_in(store, library),
+        signatures=task_lessons.signatures_in(store, library),
         **fields,
     )
 
@@ -470,7 +437,7 @@ def _finish(
     store: ExperienceStore, task: TaskPaths, done: Decision | None, console: Console, unchanged: str, **facts: int
 ) -> None:
     if done is not None:
-        write_view(store, task, task.root.name)
+        task_lessons.write_view(store, task, task.root.name)
     if console.as_json:
         change = done.model_dump(mode="json", exclude={"signatures", "previous"}) if done else None
         console.result({**facts, "change": change})
@@ -503,11 +470,11 @@ class _Import:
     store: ExperienceStore
     pack: LoadedPack
     simulated: bool
-    screened: tuple[Screened, ...]
+    screened: tuple[exports.Screened, ...]
     kept_out: Mapping[str, str]
     """Known lessons that a person keeps out of the task, by id, with the reason."""
 
-    def why_left_out(self, entry: Screened) -> str:
+    def why_left_out(self, entry: exports.Screened) -> str:
         return self.kept_out.get(entry.known.experience_id, "") if entry.known else ""
 
 
@@ -536,7 +503,7 @@ def import_lessons(
     ]:
         raise DatasetError(refused)
     stored = sum(entry.known is None for entry in source.screened)
-    decided = record_decided(source.paths.promotions, lambda earlier: _decided(source, earlier, who, now))
+    decided = decisions.record_decided(source.paths.promotions, lambda earlier: _decided(source, earlier, who, now))
     if decided is not None and not console.as_json:
         console.say(f"Stored {pluralize(stored, 'lesson')}; `tfgrpo history` shows the file and the reviewer.")
         at_once = "They are in force at once, until the evidence speaks against them."
@@ -550,10 +517,10 @@ def import_lessons(
 def _decided(source: _Import, earlier: Sequence[Decision], who: str, now: bool) -> Decision | None:
     """Return None if they were taken in before. ``now``: whether they are in force at once, in place of their opposites."""
     store, line = source.store, f"import-{len(earlier) + 1}"
-    library = wanted = _whole(store, in_force(earlier, simulated=source.simulated))
+    library = wanted = _whole(store, decisions.in_force(earlier, simulated=source.simulated))
     why = f"taken in from {source.name}"
     taken = [
-        (entry, entry.known or imported_record(entry, source.pack, source.paths.root.name, line, utc_now))
+        (entry, entry.known or exports.imported_record(entry, source.pack, source.paths.root.name, line, utc_now))
         for entry in source.screened
         if not source.why_left_out(entry)
     ]
@@ -580,7 +547,7 @@ def _read(file: Path, pack_id: str | None, packs_root: Path | None, paths: TaskP
         raise DatasetError.one(str(file), why or type(error).__name__, "a file of lessons in UTF-8") from error
     if len(content) > _MAX_BYTES:
         raise DatasetError.one(str(file), f"{len(content):,} bytes", f"at most {_MAX_BYTES:,}")
-    lessons = read_lessons(text, source=str(file))
+    lessons = exports.read_lessons(text, source=str(file))
     if not pack_id:
         records = list(ExperienceStore(paths.experiences, approved={}).records())
         pack_id = records[-1].pack_id if records else lessons.pack_id
@@ -593,8 +560,8 @@ def _read(file: Path, pack_id: str | None, packs_root: Path | None, paths: TaskP
         paths.experiences, approved=approved_stamps([pack]), task_id=paths.root.name, max_words=pack.max_words
     )
     valid = [record for record in store.records() if store.verify_stamp(record)]
-    screened = screen_lessons(lessons.lessons, pack, valid)
-    out = kept_out(read_decisions(paths.promotions), simulated=lessons.simulated)
+    screened = exports.screen_lessons(lessons.lessons, pack, valid)
+    out = decisions.kept_out(decisions.read_decisions(paths.promotions), simulated=lessons.simulated)
     name = f"{file.name} (SHA-256 {sha256_hex(content)[:_DIGITS]})"
     return _Import(name, paths, store, pack, lessons.simulated, screened, out)
 
