@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import chdir, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -41,9 +41,9 @@ _TIMEOUT_S: Final = 60.0
 def deploy(console: Console, notify: str | None) -> None:
     """Set the server up, and print each finding as it is made."""
     findings = []
-    for finding in set_up(os.environ, _TIMEOUT_S, notify):
-        findings.append({"check": finding.name, "found": finding.text})
-        console.say(f"{finding.name:>12}  {finding.text}", wrap=False)
+    for check, text in set_up(os.environ, _TIMEOUT_S, notify):
+        findings.append({"check": check, "found": text})
+        console.say(f"{check:>12}  {text}", wrap=False)
     if console.as_json:
         console.result({"ok": True, "findings": findings})
 
@@ -56,17 +56,10 @@ _DEPLOY: Final = (sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--a
 _DEPLOY_S: Final = 300.0
 
 
-class SetUpFinding(NamedTuple):
-    """One thing that was checked, and how it is."""
-
-    name: str
-    text: str
-
-
-def set_up(environment: Mapping[str, str], patience_s: float, notify: str | None = None) -> Iterator[SetUpFinding]:
+def set_up(environment: Mapping[str, str], patience_s: float, notify: str | None = None) -> Iterator[tuple[str, str]]:
     """Check server, checkout and pipelines, make missing work pools, apply ``prefect.yaml``, and read the deployments back.
 
-    ``notify`` names the notification block of the automations that are applied, too.
+    Yield each check with what was found. ``notify`` names the notification block of the automations that are applied, too.
 
     Raises ``SettingsError`` before anything is made, and ``PrefectUnavailable`` for what the server or Prefect refuses.
     """
@@ -78,19 +71,20 @@ def set_up(environment: Mapping[str, str], patience_s: float, notify: str | None
     if url is None:
         raise SettingsError.one(API_URL, "nothing", _SERVER)
     nights = [_night(each, environment, home) for each in declared]
-    yield SetUpFinding("checkout", f"{home} ({HOME if named else f'here: {HOME} is not set'})")
-    yield from (SetUpFinding("runs", night) for night in nights if night)
-    yield SetUpFinding("server", f"{without_login(url)}, waited for at most {patience_s:g} s")
+    yield ("checkout", f"{home} ({HOME if named else f'here: {HOME} is not set'})")
+    yield from (("runs", night) for night in nights if night)
+    yield ("server", f"{without_login(url)}, waited for at most {patience_s:g} s")
     why = why_silent(patience_s)
     if why is not None and not isinstance(why, httpx.HTTPStatusError):  # a refused login shows in what is asked next
         raise SettingsError.one(API_URL, repr(without_login(url)), f"{_SERVER} ({error_line(why)})")
-    yield SetUpFinding("server", "answers")
+    yield ("server", "answers")
     try:
         with get_client(sync_client=True) as client:
-            block, automations = (notification_block(client, notify), declared_automations(home)) if notify else (None, [])
+            block = _notification_block(client, notify) if notify else None
+            automations = _declared_automations(home) if notify else []
             pools = [_pool(client, name) for name in pool_names]
-            yield from (SetUpFinding("work pool", text) for _, text in pools)
-            yield SetUpFinding("deployments", f"`prefect deploy --all`, at most {_DEPLOY_S:g} s …")
+            yield from (("work pool", text) for _, text in pools)
+            yield ("deployments", f"`prefect deploy --all`, at most {_DEPLOY_S:g} s …")
             before = {each.id: each for each in _deployed(client, ours)}
             _apply({**environment, HOME: str(home)}, home)
             for deployment in _deployed(client, ours):
@@ -101,17 +95,19 @@ def set_up(environment: Mapping[str, str], patience_s: float, notify: str | None
                     for each in there.schedules
                 ]
                 name = f"{client.read_flow(there.flow_id).name}/{there.name}"
-                yield SetUpFinding("deployment", f"{name}, {', '.join(plans) or 'on demand'}{kept}")
+                yield ("deployment", f"{name}, {', '.join(plans) or 'on demand'}{kept}")
             deployed = _deployed(client, ours)
-            yield SetUpFinding("automation", end_zombies(client, [each.id for each in deployed]))
-            if block is not None:
-                watched = [each.id for each in deployed if (each.entrypoint or "").endswith(_NIGHT)]
-                applied = apply_automations(client, automations, block, watched)
-                yield from (SetUpFinding("automation", f"{name}: notifies {notify}") for name in applied)
+            yield ("automation", _end_zombies(client, [each.id for each in deployed]))
+            watched = [each.id for each in deployed if (each.entrypoint or "").endswith(_NIGHT)]
+            for each in automations:
+                action = {"type": "send-notification", "block_document_id": block, **each["texts"]}
+                made = {"name": each["name"], "description": "Made by `tfgrpo deploy --notify`.", "actions": [action]}
+                paused = _renewed(client, made, each["trigger"], watched)
+                yield ("automation", f"{each['name']}{paused}: notifies {notify}")
             for pool, _ in pools:
                 online = sum(worker.status == "ONLINE" for worker in client.read_workers_for_work_pool(pool.name))
                 none = f"none online; start one: prefect worker start --pool {pool.name}"
-                yield SetUpFinding("worker", f"{online} online" if online else none)
+                yield ("worker", f"{online} online" if online else none)
     except (PrefectException, httpx.HTTPError) as error:
         raise PrefectUnavailable(error_line(error)) from error
 
@@ -123,16 +119,29 @@ class _Declared(NamedTuple):
     parameters: dict[str, Any]
 
 
-def _declared(home: Path, source: str) -> list[_Declared]:
+@contextmanager
+def _yaml_in(path: Path, source: str, accepted: str) -> Iterator[Any]:
+    """Give the block what is in a file. Raise ``SettingsError`` for none, and for one of a shape that the block cannot read."""
     try:
-        declared = yaml.safe_load((home / _FILE).read_text(encoding="utf-8"))["deployments"]
+        yield yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
+        raise SettingsError.one(source, f"{str(path)!r} ({type(error).__name__})", accepted) from error
+
+
+def _declared(home: Path, source: str) -> list[_Declared]:
+    with _yaml_in(home / _FILE, source, f"a checkout of tfgrpo, whose {_FILE} names deployments") as content:
         return [
             _Declared(each["name"], each["entrypoint"], each["work_pool"]["name"], dict(each.get("parameters") or {}))
-            for each in declared
+            for each in content["deployments"]
         ]
-    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:  # YAML of any shape
-        accepted = f"a checkout of tfgrpo, whose {_FILE} names deployments"
-        raise SettingsError.one(source, f"{str(home)!r} ({type(error).__name__})", accepted) from error
+
+
+def _declared_automations(home: Path) -> list[dict[str, Any]]:
+    with _yaml_in(home / "ops" / "automations.yaml", "--notify", "the file of a checkout of tfgrpo") as content:
+        return [
+            {"name": each["name"], "trigger": each["trigger"], "texts": {name: each[name] for name in ("subject", "body")}}
+            for each in content
+        ]
 
 
 def _night(declared: _Declared, environment: Mapping[str, str], home: Path) -> str:
@@ -141,7 +150,7 @@ def _night(declared: _Declared, environment: Mapping[str, str], home: Path) -> s
         return ""
     there = f"{_FILE}, deployment {declared.name}: "
     try:
-        with contextlib.chdir(home):
+        with chdir(home):
             settings = asked_of(RunRequest, declared.parameters).resolved(environment).settings
     except ConfigError as error:
         raise SettingsError([replace(each, source=f"{there}{each.source}") for each in error.problems]) from None
@@ -159,8 +168,8 @@ def _pool(client: SyncPrefectClient, name: str) -> tuple[WorkPool, str]:
         pool = client.read_work_pool(name)
     except ObjectNotFound:
         template = ProcessWorker.get_default_base_job_template()
-        asked = WorkPoolCreate(name=name, type=ProcessWorker.type, base_job_template=template)
-        return client.create_work_pool(asked), f"{name}, created"
+        new = WorkPoolCreate(name=name, type=ProcessWorker.type, base_job_template=template)
+        return client.create_work_pool(new), f"{name}, created"
     return pool, f"{name}, of type {pool.type}{', PAUSED: no run starts' if pool.is_paused else ''}"
 
 
@@ -172,8 +181,8 @@ def _apply(environment: Mapping[str, str], home: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise PrefectUnavailable(f"`prefect deploy --all` took longer than {_DEPLOY_S:g} s") from error
     if done.returncode != 0:
-        said = without_login(done.stdout + done.stderr).strip()
-        raise PrefectUnavailable(f"`prefect deploy --all` failed in {home}:\n{said}")
+        output = without_login(done.stdout + done.stderr).strip()
+        raise PrefectUnavailable(f"`prefect deploy --all` failed in {home}:\n{output}")
 
 
 def _deployed(client: SyncPrefectClient, ours: AbstractSet[tuple[str, str]]) -> list[DeploymentResponse]:
@@ -183,69 +192,43 @@ def _deployed(client: SyncPrefectClient, ours: AbstractSet[tuple[str, str]]) -> 
 def _keep_active(client: SyncPrefectClient, before: DeploymentResponse | None, now: DeploymentResponse) -> str:
     """Keep what somebody paused or resumed in the server, and say what is gone: deploying replaces all schedules."""
     was = {each.slug or rule_of(each.schedule): each for each in (before.schedules if before else ())}
-    said = ""
+    notes = ""
     for each in now.schedules:
-        known = was.pop(each.slug or rule_of(each.schedule), each)
-        active = known.active
+        active = was.pop(each.slug or rule_of(each.schedule), each).active
         if active != each.active:
             client.update_deployment_schedule(now.id, each.id, active=active)
-            said += f"; {'active' if active else 'paused'} in the server and left so, whatever {_FILE} says"
-    return said + "".join(f"; REMOVED {rule_of(each.schedule)}, which {_FILE} does not have" for each in was.values())
+            notes += f"; {'active' if active else 'paused'} in the server and left so, whatever {_FILE} says"
+    return notes + "".join(f"; REMOVED {rule_of(each.schedule)}, which {_FILE} does not have" for each in was.values())
 
 
 def rule_of(schedule: SCHEDULE_TYPES) -> str:
     """Return when a schedule fires, in a few words."""
-    if isinstance(schedule, IntervalSchedule):
-        return f"every {schedule.interval}"
-    if isinstance(schedule, CronSchedule):
-        return f"{schedule.cron} {schedule.timezone or 'UTC'}"
-    if isinstance(schedule, RRuleSchedule):
-        return f"{' '.join(schedule.rrule.split())} {schedule.timezone or 'UTC'}"
-    return str(schedule)
+    if isinstance(schedule, CronSchedule | RRuleSchedule):
+        rule = schedule.cron if isinstance(schedule, CronSchedule) else schedule.rrule
+        return f"{' '.join(rule.split())} {schedule.timezone or 'UTC'}"
+    return f"every {schedule.interval}" if isinstance(schedule, IntervalSchedule) else str(schedule)
 
 
-_AUTOMATIONS: Final = Path("ops", "automations.yaml")
 ZOMBIES: Final = "tfgrpo: end runs that lost their machine"
 NO_HEARTBEAT_S: Final = 180
 """Six heartbeats of the runs of ``prefect.yaml``: a server that was down for two minutes hears of a run in time."""
 
 
-def notification_block(client: SyncPrefectClient, name: str) -> UUID:
+def _notification_block(client: SyncPrefectClient, name: str) -> UUID:
     """Return the id of the notification block ``NAME`` or ``TYPE/NAME``. Raise ``SettingsError`` that names those there are."""
-    known = {
+    blocks = {
         f"{each.block_type.slug}/{each.name}": each.id
         for each in client.read_block_documents(include_secrets=False)
         if each.name and each.block_type and each.block_schema and "notify" in each.block_schema.capabilities
     }
-    found = [block for full, block in known.items() if name in {full, full.partition("/")[2]}]
-    if len(found) != 1:
-        there = ", ".join(sorted(known)) or "there is none; `prefect block create slack-webhook` shows where to make one"
+    matches = [block for full, block in blocks.items() if name in {full, full.partition("/")[2]}]
+    if len(matches) != 1:
+        there = ", ".join(sorted(blocks)) or "there is none; `prefect block create slack-webhook` shows where to make one"
         raise SettingsError.one("--notify", repr(name), f"a notification block of the server: {there}")
-    return found[0]
+    return matches[0]
 
 
-def declared_automations(home: Path) -> list[dict[str, Any]]:
-    """Return the automations of a checkout. Raise ``SettingsError`` for a file that is none."""
-    try:
-        declared: list[dict[str, Any]] = yaml.safe_load((home / _AUTOMATIONS).read_text(encoding="utf-8"))
-        return [{name: each[name] for name in ("name", "trigger", "subject", "body")} for each in declared]
-    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:  # YAML of any shape
-        given = f"{str(home / _AUTOMATIONS)!r} ({type(error).__name__})"
-        raise SettingsError.one("--notify", given, "the file of a checkout of tfgrpo") from error
-
-
-def apply_automations(
-    client: SyncPrefectClient, declared: Collection[dict[str, Any]], block: UUID, deployments: Collection[UUID]
-) -> Iterator[str]:
-    """Make or renew the automations for these deployments; yield each by its name. One that is paused stays so."""
-    for each in declared:
-        texts = {name: each[name] for name in ("subject", "body")}
-        action = {"type": "send-notification", "block_document_id": block, **texts}
-        made = {"name": each["name"], "description": "Made by `tfgrpo deploy --notify`.", "actions": [action]}
-        yield f"{each['name']}{_renewed(client, made, each['trigger'], deployments)}"
-
-
-def end_zombies(client: SyncPrefectClient, deployments: Collection[UUID]) -> str:
+def _end_zombies(client: SyncPrefectClient, deployments: Collection[UUID]) -> str:
     """Make or renew the automation that ends runs of these deployments whose process is gone, and return what it does."""
     event = {"type": "event", "posture": "Proactive", "for_each": ["prefect.resource.id"], "within": NO_HEARTBEAT_S}
     # Any news of the run will do. With a list of ends, one with a name of its own such as ``StoppedEarly`` is missed, and
@@ -264,8 +247,8 @@ def _renewed(client: SyncPrefectClient, made: dict[str, Any], trigger: dict[str,
     ours = {"prefect.resource.role": "deployment", "prefect.resource.id": ids}
     automation = AutomationCore.model_validate({**made, "trigger": {**trigger, "match_related": ours}})
     before = client.read_automations_by_name(automation.name)
-    for known in before:
-        client.update_automation(known.id, automation.model_copy(update={"enabled": known.enabled}))
+    for each in before:
+        client.update_automation(each.id, automation.model_copy(update={"enabled": each.enabled}))
     if not before:
         client.create_automation(automation)
-    return "" if all(known.enabled for known in before) else " (PAUSED)"
+    return "" if all(each.enabled for each in before) else " (PAUSED)"

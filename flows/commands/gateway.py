@@ -68,14 +68,11 @@ class _Checked(NamedTuple):
     """Keys of clients; None without ``--token-env`` and ``--keys``."""
     held_out: float
     concurrency: int
-    kept: tuple[Path, int] | None
-    """File for the traffic, and its largest size in MiB."""
     say: Callable[[str], None]
 
     def lessons(self, task_id: str) -> ServedLessons:
-        root, simulated = self.settings.packs_root, self.model.name == SIMULATED_MODEL
-        paths = TaskPaths.of(self.settings.out, task_id)
-        return ServedLessons(paths, Path(root) if root else None, self.say, simulated=simulated)
+        root, paths = self.settings.packs_root, TaskPaths.of(self.settings.out, task_id)
+        return ServedLessons(paths, Path(root) if root else None, self.say, simulated=self.model.name == SIMULATED_MODEL)
 
     def traffic(self, task_id: str, lessons: ServedLessons, telemetry: Telemetry, kept: KeptItems | None) -> Traffic:
         names, paths = self.settings.actor.gateway, TaskPaths.of(self.settings.out, task_id)
@@ -94,12 +91,12 @@ class _Checked(NamedTuple):
         )
 
     def client(self) -> ChatClient:
-        """Return the client of the endpoint, whose caps are of a day."""
         budget = self.settings.budget
         return ChatClient(
             self.endpoint,
             open_transport(concurrency=self.concurrency),
             concurrency=self.concurrency,
+            # A gateway runs for months: its caps are of a day.
             ledger=Ledger(Budget(budget.max_usd, budget.max_tokens, budget.max_calls, scope="today's ")),
             prices=_prices(self.model),
             retry=RetryPolicy(),
@@ -108,10 +105,10 @@ class _Checked(NamedTuple):
 
 
 def _secret_in(path: Path) -> str:
-    """Return the secret of a task, which the first of its gateways made."""
     made = secrets.token_hex()
     with suppress(StoreError):  # where nothing can be written no outcome can, either
         LineFile(path, "line_id").add([{"line_id": "first", "key": made}])
+    # Of the first gateway of the task: a line with a known id is not added again.
     return next((str(line["key"]) for line in read_objects(path)), made)
 
 
@@ -137,28 +134,26 @@ def gateway(  # noqa: PLR0913 - its options
         return
     served = checks.run(_served, pipeline, settings)
     tokens = checks.run(token_of, token_env, os.environ)
-    known = checks.run(_Keys, keys) if keys is not None else [None]
+    keys_in_file = checks.run(_Keys, keys) if keys is not None else [None]
     if token_env is None and keys is None and not is_loopback(host):
-        given = f"{host}, which other machines can reach, without --token-env"
-        accepted = "--token-env NAME beside it, the token that clients send as their key"
-        checks.refuse([Problem("--host", given, accepted)])
+        address = f"{host}, which other machines can reach, without --token-env"
+        checks.refuse([Problem("--host", address, "--token-env NAME beside it, the token that clients send as their key")])
     checks.raise_problems()
-    used, model, base_url = served[0]
+    (used, model, base_url), token, of_clients = served[0], tokens[0], keys_in_file[0]
     # Clients who know the token are ours and use our key. Without one, what they send as a key is the endpoint's.
-    token, of_clients = tokens[0], known[0]
     admitted = of_clients if token is None else lambda: (token, *(() if of_clients is None else of_clients()))
     endpoint = endpoint_of(model, base_url, read_api_key(model) if admitted is not None else None)
-    kept = None if keep is None else (Path(keep), keep_mb)
 
     def report(text: str) -> None:
         console.say(f"[gateway] {text}", wrap=False)
 
-    checked = _Checked(used, model, endpoint, admitted, held_out, concurrency, kept, report)
-    asyncio.run(_serve(host, port, checked, console))
+    checked = _Checked(used, model, endpoint, admitted, held_out, concurrency, report)
+    kept = None if keep is None else _kept_items(Path(keep), keep_mb << 20, report)
+    asyncio.run(_serve(host, port, checked, kept, console))
 
 
-def _served(pipeline: str | None, asked: Mapping[str, str]) -> tuple[Settings, ModelSettings, str]:
-    settings = with_used_task(FlowRequest(settings=dict(asked), pipeline=pipeline).resolved(os.environ))
+def _served(pipeline: str | None, chosen: Mapping[str, str]) -> tuple[Settings, ModelSettings, str]:
+    settings = with_used_task(FlowRequest(settings=dict(chosen), pipeline=pipeline).resolved(os.environ))
     model = settings.model.of("actor")
     if model.base_url is None:
         accepted = "the address of the endpoint, such as https://api.openai.com/v1"
@@ -171,9 +166,16 @@ def _prices(model: ModelSettings) -> PriceList:
     return PriceList(model.prices, None if model.base_url is None or is_local(model.base_url) else model.base_url)
 
 
-async def _serve(host: str, port: int, checked: _Checked, console: Console) -> None:
-    settings = checked.settings
-    content = settings.telemetry.content
+def _kept_items(path: Path, max_bytes: int, say: Callable[[str], None]) -> KeptItems:
+    check_output_file(path, lambda _: True, "", option="--keep", endings=(".jsonl",))
+    try:
+        return KeptItems(path, max_bytes, say)
+    except StoreError as error:
+        raise SettingsError.one("--keep", str(error), "a file of your own that can be written") from None
+
+
+async def _serve(host: str, port: int, checked: _Checked, kept: KeptItems | None, console: Console) -> None:
+    settings, content = checked.settings, checked.settings.telemetry.content
     options = TelemetryOptions(service_version=installed_version(), task_id=settings.task_id, content=content)
     telemetry = configure(options, os.environ)
     for warning in telemetry.warnings:
@@ -183,18 +185,10 @@ async def _serve(host: str, port: int, checked: _Checked, console: Console) -> N
         async with AsyncExitStack() as stack:
             client = checked.client()
             stack.push_async_callback(client.aclose)
-            kept = None
-            if checked.kept is not None:
-                path, megabytes = checked.kept
-                check_output_file(path, lambda _: True, "", option="--keep", endings=(".jsonl",))
-                try:
-                    kept = KeptItems(path, megabytes << 20, checked.say)
-                except StoreError as error:
-                    raise SettingsError.one("--keep", str(error), "a file of your own that can be written") from None
+            # Clients may name another task in their path; only the traffic of this one is kept.
             main = checked.traffic(settings.task_id, lessons, telemetry, kept)
 
             def served(name: str) -> Traffic | None:
-                """Return the task of a path; the traffic of the one of the settings is kept."""
                 if name in {"", settings.task_id}:
                     return main
                 with suppress(ValueError):
@@ -221,11 +215,17 @@ async def _serve(host: str, port: int, checked: _Checked, console: Console) -> N
 
 
 def _welcome(url: str, checked: _Checked, lessons: ServedLessons, console: Console) -> None:
-    found = lessons.facts()
-    of = {"endpoint": checked.endpoint.display_url, "task_id": checked.settings.task_id, "held_out": checked.held_out}
-    address = {"status": "serving", "base_url": f"{url}/v1", "anthropic_base_url": url}
-    facts = {**address, **of, "token": checked.keys is not None, **found}
-    in_force = len(found["lessons"]) or f"0 ({lessons.why_none()})"
+    facts = {
+        "status": "serving",
+        "base_url": f"{url}/v1",
+        "anthropic_base_url": url,
+        "endpoint": checked.endpoint.display_url,
+        "task_id": checked.settings.task_id,
+        "held_out": checked.held_out,
+        "token": checked.keys is not None,
+        **lessons.facts(),
+    }
+    in_force = len(facts["lessons"]) or f"0 ({lessons.why_none()})"
     key = "one of the gateway's" if checked.keys is not None else "their own, which is passed on"
     lines = [
         f"gateway to {facts['endpoint']} with the lessons of task {facts['task_id']}",
@@ -237,18 +237,19 @@ def _welcome(url: str, checked: _Checked, lessons: ServedLessons, console: Conso
     console.answer(facts, "\n".join(lines))
 
 
-def compare(action: str, asked: Mapping[str, str], console: Console) -> None:
+def compare(action: str, chosen: Mapping[str, str], console: Console) -> None:
     """Print what the lessons gained in production by the outcomes, and add rows of them. Raise ``SettingsError``."""
     if action != "compare":
         raise SettingsError.one("ACTION", repr(action), "compare, or nothing to serve")
-    settings = with_used_task(FlowRequest(settings=dict(asked)).resolved(os.environ))
+    settings = with_used_task(FlowRequest(settings=dict(chosen)).resolved(os.environ))
     paths = TaskPaths.of(settings.out, settings.task_id)
     gains = list(production_gains(paths))
     added = CreditFile(paths.credit).append(production_rows(paths))
-    lines = [f"outcomes of task {settings.task_id}:", *(f"  {gain}" for gain in gains)]
+    lines = [f"outcomes of task {settings.task_id}:", *(f"  {gain}" for gain in gains), f"  rows added: {added}"]
+    if not gains:
+        lines = [f"{lines[0]} none yet: clients post them to /outcome"]
     facts = {"task_id": settings.task_id, "libraries": [gain._asdict() for gain in gains], "rows": added}
-    none = "none yet: clients post them to /outcome"
-    console.answer(facts, "\n".join([*lines, f"  rows added: {added}"] if gains else [f"{lines[0]} {none}"]))
+    console.answer(facts, "\n".join(lines))
 
 
 def mcp(settings: Mapping[str, str], console: Console) -> None:

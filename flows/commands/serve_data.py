@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tfgrpo.flows.commands.options import token_of
 from tfgrpo.flows.console.console import Console, leave_lost_terminal
@@ -22,7 +22,7 @@ from tfgrpo.pipelines.settings.layers import resolve_settings
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
 from tfgrpo.rewarders.runner import ScoreRunner
-from tfgrpo.stores.errors import EndpointError, PipelineError, ProblemCollector
+from tfgrpo.stores.errors import EndpointError, ProblemCollector
 from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
 from tfgrpo.tasks.models.endpoint import ApiKey, scrubber
 from tfgrpo.tasks.models.simulated import simulated_app
@@ -34,15 +34,6 @@ _Judges: TypeAlias = Callable[[Callable[..., object]], AbstractAsyncContextManag
 
 def _no_judges(_say: object) -> AbstractAsyncContextManager[JudgeOf]:
     return nullcontext(lambda _: None)
-
-
-class _Listening(NamedTuple):
-    host: str
-    port: int
-    token: str | None
-    verbose: bool
-    limits: ServerLimits
-    grader_timeout: float
 
 
 def serve_data(  # noqa: PLR0913 - its options
@@ -63,44 +54,44 @@ def serve_data(  # noqa: PLR0913 - its options
 ) -> None:
     """Check everything, then serve until interrupted."""
     tokens = checks.run(token_of, token_env, os.environ)
-    mixes = checks.run(_loaded, config)
-    plans = checks.run(_judging, mixes[0], pipeline, os.environ) if mixes else []
+    mixes = checks.run(load_mix_config, Path(config))
+    checks.refuse([problem for mix in mixes for problem in mix.undrawable()])
+    openers = checks.run(_judging, mixes[0], pipeline, os.environ) if mixes else []
     checks.raise_problems()
+    (mix,), (judges,), token = mixes, openers, tokens[0]
     limits = ServerLimits(
         max_batch=max_batch, max_body=int(max_body_mb * _MEBIBYTE), concurrency=concurrency, refuse_lost=on_failure == "refuse"
     )
-    listening = _Listening(host, port, tokens[0], verbose, limits, grader_timeout)
-    asyncio.run(_serve(listening, mixes[0], plans[0], console))
 
+    async def run() -> None:
+        telemetry = configure(TelemetryOptions(service_version=installed_version()), os.environ)
+        runner = ScoreRunner(timeout_s=grader_timeout)
+        runner.warm(each.graders for each in mix.datasets.values())
+        say = partial(console.say, wrap=False)
+        for warning in telemetry.warnings:
+            say(f"warning: {warning}")
+        try:
+            async with judges(console.say) as judge_of:
+                app = data_app(
+                    DataService(mix, runner, judge_of, scrubber(*_keys_in(os.environ))),
+                    limits=limits,
+                    telemetry=telemetry,
+                    say=say,
+                    version=installed_version(),
+                    token=token,
+                    local_only=token is None and is_loopback(host),
+                    verbose=verbose,
+                )
+                ready = partial(_welcome, host=host, has_token=token is not None, config=mix, console=console)
+                # Without the handler what graders print in their last seconds raises.
+                await serve(app, host, port, ready, leave_lost_terminal)
+                say("[dataserver] stopped")
+        finally:
+            runner.close()
+            if (lost := telemetry.shutdown()) is not None:
+                console.say(lost)
 
-async def _serve(listening: _Listening, config: MixConfig, judges: _Judges, console: Console) -> None:
-    telemetry = configure(TelemetryOptions(service_version=installed_version()), os.environ)
-    runner = ScoreRunner(timeout_s=listening.grader_timeout)
-    runner.warm(each.graders for each in config.datasets.values())
-    say = partial(console.say, wrap=False)
-    for warning in telemetry.warnings:
-        say(f"warning: {warning}")
-    try:
-        async with judges(console.say) as judge_of:
-            app = data_app(
-                DataService(config, runner, judge_of, scrubber(*_keys_in(os.environ))),
-                limits=listening.limits,
-                telemetry=telemetry,
-                say=say,
-                version=installed_version(),
-                token=listening.token,
-                local_only=listening.token is None and is_loopback(listening.host),
-                verbose=listening.verbose,
-            )
-            ready = partial(_welcome, listening=listening, config=config, console=console)
-            # Without the handler what graders print in their last seconds raises.
-            await serve(app, listening.host, listening.port, ready, leave_lost_terminal)
-            say("[dataserver] stopped")
-    finally:
-        runner.close()
-        lost = telemetry.shutdown()
-        if lost is not None:
-            console.say(lost)
+    asyncio.run(run())
 
 
 def _keys_in(env: Mapping[str, str]) -> Iterator[ApiKey]:
@@ -109,13 +100,6 @@ def _keys_in(env: Mapping[str, str]) -> Iterator[ApiKey]:
         with suppress(EndpointError):  # what no header can carry is no key
             if SECRET_NAME.search(name) is not None:
                 yield ApiKey(value)
-
-
-def _loaded(path: str) -> MixConfig:
-    config = load_mix_config(Path(path))
-    if empty := [*config.undrawable()]:
-        raise PipelineError(empty)
-    return config
 
 
 def _judging(config: MixConfig, pipeline: str | None, env: Mapping[str, str]) -> _Judges:
@@ -129,24 +113,22 @@ def _judging(config: MixConfig, pipeline: str | None, env: Mapping[str, str]) ->
     return _no_judges if plan is None else partial(served_judges, plan)
 
 
-def _welcome(url: str, listening: _Listening, config: MixConfig, console: Console) -> None:
+def _welcome(url: str, host: str, has_token: bool, config: MixConfig, console: Console) -> None:
     for warning in config.warnings:
         console.say(f"warning: {warning}")
-    if listening.token is None and not is_loopback(listening.host):
-        console.say(
-            f"warning: {listening.host} can be reached from other machines, and no token is asked for; see --token-env",
-            style="bold yellow",
-        )
+    if not has_token and not is_loopback(host):
+        open_to_all = f"warning: {host} can be reached from other machines, and no token is asked for; see --token-env"
+        console.say(open_to_all, style="bold yellow")
     facts = {
         "status": "serving",
         "base_url": url,
-        "token": listening.token is not None,
+        "token": has_token,
         "total_iterations": config.total_iterations,
         "datasets": {name: len(dataset.records) for name, dataset in config.datasets.items()},
         "stages": [{"name": stage.name, "until_step": stage.until_step} for stage in config.stages],
         "warnings": list(config.warnings),
     }
-    lines = [f"data server at {url}, {'with' if listening.token else 'without'} a token; {url}/docs describes it"]
+    lines = [f"data server at {url}, {'with' if has_token else 'without'} a token; {url}/docs describes it"]
     for name, dataset in config.datasets.items():
         parts, gates = dataset.graders.parts, dataset.graders.gates
         names = [*(each.scorer.rewarder_id for each in parts[:-1]), "format", *(gate.rewarder_id for gate in gates)]

@@ -36,7 +36,7 @@ def refusal_of(url: str, refusal: type[Exception], patience_s: float = 20.0) -> 
     """All that deploying to this address shows, its refusal included."""
     shown: list[str] = []
     with temporary_settings({PREFECT_API_URL: url}), pytest.raises(refusal) as refused:
-        shown.extend(finding.text for finding in set_up({"TFGRPO_HOME": str(ROOT)}, patience_s))
+        shown.extend(text for _, text in set_up({"TFGRPO_HOME": str(ROOT)}, patience_s))
     return "\n".join([*shown, str(refused.value)])
 
 
@@ -86,7 +86,7 @@ def test_what_the_deployments_would_run_is_said_first(tmp_path):
     (tmp_path / "my.yaml").write_text("task_id: mine\nmodel: {name: m, base_url: http://127.0.0.1:9/v1}\n")
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
         findings = set_up({"TFGRPO_HOME": str(tmp_path)}, 1.0)
-        _, *runs = [next(findings).text for _ in range(3)]
+        _, *runs = [next(findings)[1] for _ in range(3)]
     assert runs == [
         "nightly: task mine, m; it learns NOTHING, as tfgrpo.enabled is off",
         "tfgrpo-learning: task tfgrpo-learning, the SIMULATED model",
