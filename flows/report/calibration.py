@@ -19,20 +19,6 @@ from tfgrpo.stores.outcomes import REWARDER_BROKE, RewardScore
 from tfgrpo.tasks.shapes import GroupResult
 
 JudgeCounts: TypeAlias = Mapping[str, float]
-COUNTS: Final = (
-    "attempts",
-    "abstained",  # attempts without a judgement
-    "concordant",  # pairs of attempts that truth and judge order the same way
-    "discordant",  # in opposite ways
-    "tied_by_judge",  # pairs that only the truth distinguishes
-    "tied_in_truth",  # that only the judge distinguishes
-    "tied_in_both",
-    "swaps",  # pairs judged in both orders
-    "consistent",  # of them with the same answer
-    "first_favoured",  # of them where the output shown first won both times
-    "voted",  # attempts with at least two votes
-    "disagreement",  # sum of their mean differences between two votes
-)
 
 
 def compared_pairs(counts: JudgeCounts) -> int:
@@ -69,7 +55,7 @@ class CalibrationTally:
     def __init__(self, rewarders: Sequence[Weighted]) -> None:
         judges = any(each.scorer.asks_model for each in rewarders)
         self._truth, paths = judged_paths(rewarders) if judges else (None, ())
-        self._counts = {path: dict[str, float](dict.fromkeys(COUNTS, 0)) for path in paths}
+        self._counts = {path: calibrate_group({}, path, self._truth) for path in paths}
 
     def add(self, result: GroupResult) -> None:
         """Count a group."""
@@ -118,13 +104,9 @@ def judged_paths(scorers: Sequence[Weighted]) -> tuple[str | None, tuple[str, ..
 def calibrate_group(attempts: Mapping[str, Mapping[str, RewardScore]], path: str, truth: str | None) -> dict[str, float]:
     """Return the counts of one rewarder in one group. ``attempts``: scores by path of the graded ones, by rollout id."""
     judged = {name: scores[path] for name, scores in attempts.items() if path in scores}
-    counts: dict[str, float] = {"attempts": len(attempts), "abstained": len(attempts) - len(judged)}
-    if truth is not None:
-        both = [(attempts[name][truth].score, score.score) for name, score in judged.items() if truth in attempts[name]]
-        counts |= rank_agreement(both)
+    pairs = [(attempts[name][truth].score, score.score) for name, score in judged.items() if truth and truth in attempts[name]]
     votes = [[vote for vote in _details(score, "judge").get("votes", ()) if vote is not None] for score in judged.values()]
     apart = [[abs(one - other) for one, other in combinations(each, 2)] for each in votes if len(each) > 1]
-    counts |= {"voted": len(apart), "disagreement": math.fsum(math.fsum(each) / len(each) for each in apart)}
     answers = [
         (vote["forward"], vote["backward"])
         for score in judged.values()
@@ -132,13 +114,21 @@ def calibrate_group(attempts: Mapping[str, Mapping[str, RewardScore]], path: str
         for vote in comparison["votes"]
     ]
     swaps = [pair for pair in answers if None not in pair]
-    consistent = sum(forward == backward for forward, backward in swaps)
-    favoured = swaps.count(("first", "second"))  # both in terms of the forward order
-    return counts | {"swaps": len(swaps), "consistent": consistent, "first_favoured": favoured}
+    return {
+        "attempts": len(attempts),
+        "abstained": len(attempts) - len(judged),
+        **rank_agreement(pairs),
+        # Pairs that were judged in both orders, and those of them with one answer.
+        "swaps": len(swaps),
+        "consistent": sum(forward == backward for forward, backward in swaps),
+        # Attempts with at least two votes, and the sum of their mean differences between two votes.
+        "voted": len(apart),
+        "disagreement": math.fsum(math.fsum(each) / len(each) for each in apart),
+    }
 
 
 def rank_agreement(pairs: Sequence[tuple[float, float]]) -> dict[str, int]:
-    """Count how the true and the judged score of the same attempts order each two of them."""
+    """Count how the true and the judged score of the same attempts order each two of them: alike, apart, or tied by one."""
     orders = Counter(((a > b) - (a < b), (c > d) - (c < d)) for (a, c), (b, d) in combinations(pairs, 2))
     return {
         "concordant": orders[1, 1] + orders[-1, -1],

@@ -84,8 +84,7 @@ async def test_groups_are_calibrated_from_what_was_recorded_and_add_up():
     assert block["truth"] == "gt"
     assert {**block["rewarders"]["composite/judge"], "attempts": 6, "abstained": 0} == {
         "attempts": 6, "abstained": 0, "concordant": 2, "discordant": 2, "tied_by_judge": 0, "tied_in_truth": 2,
-        "tied_in_both": 0, "swaps": 0, "consistent": 0, "first_favoured": 0, "voted": 0,
-        "disagreement": 0, "agreement": 0.5, "tau": pytest.approx(0.0), "swap_consistency": None,
+        "tied_in_both": 0, "swaps": 0, "consistent": 0, "voted": 0, "disagreement": 0, "agreement": 0.5, "tau": pytest.approx(0.0), "swap_consistency": None,
         "vote_difference": None,
     }  # fmt: skip
     compared = block["rewarders"]["relative"]
@@ -104,8 +103,8 @@ def comparison(*votes):
         ({"votes": "all", "parts": 3}, {"voted": 0, "swaps": 0}),  # of another rewarder
         ({"by": "judge", "votes": (0.0, 0.5, None, 1.0)}, {"voted": 1, "vote_difference": pytest.approx(2 / 3)}),
         ({"by": "judge", "votes": (1.0,)}, {"voted": 0, "vote_difference": None}),
-        (comparison(("first", None), ("tie", "tie")), {"swaps": 1, "consistent": 1, "first_favoured": 0}),
-        (comparison(("first", "second"), ("second", "tie")), {"swaps": 2, "consistent": 0, "first_favoured": 1}),
+        (comparison(("first", None), ("tie", "tie")), {"swaps": 1, "consistent": 1}),
+        (comparison(("first", "second"), ("second", "tie")), {"swaps": 2, "consistent": 0}),
     ],
 )
 def test_what_a_judge_recorded_is_counted(details, expected):
