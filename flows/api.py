@@ -33,7 +33,7 @@ from tfgrpo.flows.console.console import PeopleConsole, visible
 from tfgrpo.flows.console.environment import API_URL, check_prefect_home, quiet_prefect
 from tfgrpo.flows.console.observer import Observers, Progress, Screen
 from tfgrpo.flows.orchestration.local_server import in_background, start_prefect
-from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest, RunSummary, SelectRequest
+from tfgrpo.flows.orchestration.request import FlowRequest, RunRequest, SelectRequest
 from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.run.execution import execute, groups_in_process
 from tfgrpo.flows.run.index import find_run, known_runs, known_tasks, refuse_pruned, run_named, task_named, without_pipeline
@@ -167,17 +167,18 @@ SELECT_KEYWORDS: Final[Mapping[str, Any]] = get_type_hints(SelectOptions)
 
 
 def lists_keywords(keywords: Mapping[str, Any]) -> Callable[[_F], _F]:
-    """Give a function these keywords in its signature, for ``help`` and notebooks; ``...`` is not given."""
+    """Give a function these keywords in its signature, for ``help`` and notebooks, which do not read ``Unpack``."""
 
-    def named(function: _F) -> _F:
+    def listed(function: _F) -> _F:
         own = inspect.signature(function)
-        declared = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-        keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY, default=...)
-        listed = [keyword(name, annotation=type_) for name, type_ in keywords.items()]
-        setattr(function, "__signature__", own.replace(parameters=[*declared, *listed]))  # noqa: B010 - mypy knows no such attribute
+        parameters = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        for name, type_ in keywords.items():
+            # The default ``...``: a keyword that is not given.
+            parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=type_))
+        setattr(function, "__signature__", own.replace(parameters=parameters))  # noqa: B010 - mypy knows no such attribute
         return function
 
-    return named
+    return listed
 
 
 @lists_keywords(RUN_KEYWORDS)
@@ -203,8 +204,9 @@ def learn(items: Items | None = None, *, progress: bool = False, **options: Unpa
     run = in_background(partial(_learn, items, options, progress=progress, stop=stop))
     try:
         with chdir("."):  # an agent may change it, and the next run, or ``prompt``, reads a relative ``out``
+            # Again and again: a signal that another thread gets wakes no waiting thread.
             while not run.done():
-                wait((run,), _POLL_S)  # again and again: a signal that another thread gets wakes no waiting thread
+                wait((run,), _POLL_S)
             return run.result()
     except KeyboardInterrupt:
         stop.set()
@@ -279,8 +281,8 @@ def prompt(task_id: str, *, out: str | os.PathLike[str] | None = None) -> str:
     task = task_named(task_id, out)
     newest = run_named(task, "latest")
     if newest is None:
-        known = ", ".join(known_tasks(task.root.parent)) or "there is none"
-        raise SettingsError.one("task_id", repr(task_id), f"a task with runs under {task.root.parent}: {known}")
+        tasks = ", ".join(known_tasks(task.root.parent)) or "there is none"
+        raise SettingsError.one("task_id", repr(task_id), f"a task with runs under {task.root.parent}: {tasks}")
     try:
         settings = Settings.model_validate_json(json.dumps(ManifestFile(newest.manifest).read().get("settings")))
     except ValidationError as error:
@@ -300,17 +302,14 @@ def _learn(items: Items | None, options: RunOptions, *, progress: bool, stop: th
         if prepared.plan.chosen_rewards and not progress:  # what nobody asked for is said
             console.print(f"tfgrpo: rewards: {prepared.plan.chosen_rewards}", markup=False, soft_wrap=True)
         if prepared.plan.settings.task_runner != "threads" or os.environ.get(API_URL):
-            # On the Prefect server that the environment names, else on a temporary one.
-            quiet_prefect(os.environ)  # before Prefect is imported, which reads its settings once
+            # Before Prefect is imported, which reads its settings once. Its server is that of the environment, or temporary.
+            quiet_prefect(os.environ)
             check_prefect_home(os.environ, make=True)
             run_locally, server = start_prefect(os.environ)
             screen = Screen(logging.getLogger("tfgrpo").info, view, lambda _: None)
-            return _result(run_locally(prepared, screen, server, stop=stop))
-        runner = partial(groups_in_process, stop=stop)
-        return _result(execute(prepared, os.environ, view, runner, clock=utc_now))
-
-
-def _result(summary: RunSummary) -> Result:
+            summary = run_locally(prepared, screen, server, stop=stop)
+        else:
+            summary = execute(prepared, os.environ, view, partial(groups_in_process, stop=stop), clock=utc_now)
     if summary.status == "refused":
         raise SettingsError([Problem(**problem) for problem in summary.details["problems"]])
     if summary.status == "failed":
@@ -321,8 +320,8 @@ def _result(summary: RunSummary) -> Result:
     return Result.of_run(RunPaths(Path(summary.details["run"])))
 
 
+# A notebook shows the first and last columns of a wide frame.
 _FIRST_COLUMNS: Final = ("item_id", "epoch", "arm", "index", "outcome", "reward", "reason", "output")
-"""What a notebook shows of a wide frame are its first and last columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +373,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A learning run: what was decided and why, the lessons in force, and where its files are.
+    """A learning run: what was decided and why, the lessons in force, and its files.
 
     Examples:
         >>> result = tfgrpo.load_run("latest", task_id="my-task")
@@ -440,8 +439,8 @@ class Result:
         rows: list[dict[str, Any]] = []
         for row in read_objects(RunPaths(self.folder).rollouts):
             ended = row["outcome"]
-            known = {**row, "outcome": ended["name"], "reward": ended.get("reward"), "reason": ended.get("reason")}
-            rows.append({name: known.get(name) for name in _FIRST_COLUMNS} | known)
+            cells = {**row, "outcome": ended["name"], "reward": ended.get("reward"), "reason": ended.get("reason")}
+            rows.append({name: cells.get(name) for name in _FIRST_COLUMNS} | cells)
         return rows
 
     def frame(self) -> Any:
@@ -489,11 +488,11 @@ def load_run(run: str | os.PathLike[str], *, task_id: str | None = None, out: st
     if not isinstance(run, str | os.PathLike):
         raise SettingsError.one("run", repr(run), "the folder of a run, its id or latest")
     task = task_named(task_id, out)
-    found = find_run(task, os.fspath(run), everywhere=task_id is None)
-    if found is None:
+    paths = find_run(task, os.fspath(run), everywhere=task_id is None)
+    if paths is None:
         accepted = f"the folder of a run, or a run of task {task.root.name}: {known_runs(task)}"
         raise SettingsError.one("run", repr(os.fspath(run)), accepted)
-    return Result.of_run(refuse_pruned(found))
+    return Result.of_run(refuse_pruned(paths))
 
 
 def prepared_run(items: Items | None, options: Mapping[str, Any], name_of: NameOf, *, starts: bool) -> Prepared:
@@ -512,11 +511,12 @@ def prepared_run(items: Items | None, options: Mapping[str, Any], name_of: NameO
     checks.raise_problems()
     request, name = requests[0], f"{digest[:16]}.jsonl"
     if starts:
-        asked = request.resolved(os.environ).settings
-        path = task_named(asked.task_id, asked.out).dataset(name)
+        settings = request.resolved(os.environ).settings
+        path = task_named(settings.task_id, settings.out).dataset(name)
     else:
         path = Path(tempfile.mkdtemp(prefix="tfgrpo-items-")) / name
-        atexit.register(shutil.rmtree, path.parent, ignore_errors=True)  # a large dataset is read again when it is used
+        # Not before: a large dataset is read again when the plan is used.
+        atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
     with _stored(path, lines[0]):
         return _checked(request.laid_over(RunRequest(settings={"dataset.path": str(path)})), preflight=starts)
 
@@ -527,8 +527,8 @@ def _run_request(
     """Raise ``ConfigError`` with every problem. ``task``: the name of the task for items that are no file."""
     fields, problems = _well_formed(RUN_KEYWORDS, options)
     data = task or dataset or fields.get("data_config") or os.environ.get("TFGRPO_DATASET")
-    given = {name for name in fields if fields[name] is not None}
-    if isinstance(data, str | os.PathLike) and not given & {"pipeline", "resume", "replay"}:
+    names_pipeline = any(fields.get(name) is not None for name in ("pipeline", "resume", "replay"))
+    if isinstance(data, str | os.PathLike) and not names_pipeline:
         fields = {**without_pipeline(os.fspath(data), {**(fields.get("settings") or {}), **fields}), **fields}
     agent, tools, rewarders = (fields.pop(name, None) for name in ("agent", "tools", "rewarders"))
     settings = dict(fields.get("settings") or {})
@@ -554,18 +554,18 @@ def select_request(prompt: str | None, k: int, options: Mapping[str, Any], name_
     return _request_of(SelectRequest, {**fields, "prompt": prompt, "k": k}, problems)
 
 
-def _well_formed(known: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
-    """Return with the problems. One name or function in place of a list is one: the letters of ``"gt"`` are no rewarders."""
-    elsewhere = _ELSEWHERE if known is RUN_KEYWORDS else {}
-    unknown = {
-        name: elsewhere.get(name) or did_you_mean(name, known, listed_by="help(tfgrpo.learn)") for name in {*options} - {*known}
-    }
-    problems = [Problem(name, "an unknown option", accepted) for name, accepted in sorted(unknown.items())]
+def _well_formed(keywords: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+    elsewhere = _ELSEWHERE if keywords is RUN_KEYWORDS else {}
+    problems = [
+        Problem(name, "an unknown option", elsewhere.get(name) or did_you_mean(name, keywords, listed_by="help(tfgrpo.learn)"))
+        for name in sorted({*options} - {*keywords})
+    ]
     for name, kind in (("tools", Sequence), ("rewarders", Sequence), ("settings", Mapping)):
-        given = options.get(name)
-        if given is not None and (isinstance(given, str | bytes) or not isinstance(given, kind)):
+        value = options.get(name)
+        # One name in place of a list is a sequence, too: the letters of "gt" are no rewarders.
+        if value is not None and (isinstance(value, str | bytes) or not isinstance(value, kind)):
             accepted = "a list" if kind is Sequence else "a mapping of settings by dotted key"
-            problems.append(Problem(name, f"a value of type {type(given).__name__}", accepted))
+            problems.append(Problem(name, f"a value of type {type(value).__name__}", accepted))
     wrong = {each.source for each in problems}
     return {name: value for name, value in options.items() if name not in wrong}, problems
 
@@ -577,16 +577,16 @@ def _name(value: object, name_of: NameOf) -> str:
 RequestT = TypeVar("RequestT", bound=FlowRequest)
 
 
-def _request_of(kind: type[RequestT], given: Mapping[str, Any], problems: Sequence[Problem]) -> RequestT:
+def _request_of(kind: type[RequestT], options: Mapping[str, Any], problems: Sequence[Problem]) -> RequestT:
     """Return the request. Raise ``ConfigError`` with these problems, its own, and those of the settings that can be read."""
-    settings = {key: _unboxed(value) for key, value in (given.get("settings") or {}).items()}
-    fields = {name: _unboxed(value) for name, value in {**given, "settings": settings}.items() if value is not None}
+    settings = {key: _unboxed(value) for key, value in (options.get("settings") or {}).items()}
+    fields = {name: _unboxed(value) for name, value in {**options, "settings": settings}.items() if value is not None}
     try:
         request = kind(**fields)
     except ValidationError as error:
-        found = {str(each["loc"][0]): each["input"] for each in error.errors(include_url=False)}
-        problems = [*problems, *(Problem(name, shown_value(value), "text") for name, value in found.items())]
-        request = kind(**{name: value for name, value in fields.items() if name not in found})
+        refused = {str(each["loc"][0]): each["input"] for each in error.errors(include_url=False)}
+        problems = [*problems, *(Problem(name, shown_value(value), "text") for name, value in refused.items())]
+        request = kind(**{name: value for name, value in fields.items() if name not in refused})
     if problems:
         checks = ProblemCollector()
         checks.refuse(problems)
@@ -615,37 +615,38 @@ def _stored(path: Path, text: str) -> Iterator[None]:
         yield
     except ConfigError as error:
         for each in made:
-            with suppress(OSError):  # another run has put files there
+            # Into a directory of ours another run may have put files.
+            with suppress(OSError):
                 each.unlink() if each == path else each.rmdir()
         raise type(error)([_of_items(each, path.name) for each in error.problems]) from None
 
 
 def _of_items(problem: Problem, name: str) -> Problem:
     """Return the problem with ``items[0]`` for line 1 of the stored file; of another source as it is."""
-    _, found, line = problem.source.partition(name)
-    if not found:
+    _, mark, line = problem.source.partition(name)
+    if not mark:
         return problem
     given = re.sub(r" of line (\d+) again$", lambda match: f" of items[{int(match[1]) - 1}] again", problem.given)
-    listed = re.fullmatch(r":(?: lines?)? ?(\d+(?:, \d+)*)(| and [\d,]+ more)", line)
-    if listed is None:
-        return replace(problem, source=f"items{line}", given=given)
-    names = ", ".join(f"items[{int(number) - 1}]" for number in listed[1].split(", "))
-    return replace(problem, source=f"{names}{listed[2]}", given=given)
+    if re.fullmatch(r":(?: lines?)? ?\d+(?:, \d+)*(?:| and [\d,]+ more)", line):
+        numbers, *more = line.lstrip(": lines").partition(" and ")
+        line = re.sub(r"\d+", lambda number: f"[{int(number[0]) - 1}]", numbers).replace(", ", ", items") + "".join(more)
+    return replace(problem, source=f"items{line}", given=given)
 
 
 def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:
     """Return items as JSON lines. Raise ``DatasetError`` with every item that is no JSON object."""
     items = _called(items, "compute", "collect")  # a frame of Dask, a lazy one of polars
     if hasattr(items, "to_json") and hasattr(items, "columns"):  # a dataset of Hugging Face has the first, for files
-        kept = {"date_format": "iso", "force_ascii": False, "double_precision": 15}  # by default 1e-11 becomes 0.0
+        # With the ten digits of the default 1e-11 becomes 0.0.
+        exact = {"date_format": "iso", "force_ascii": False, "double_precision": 15}
         try:
-            return items.to_json(orient="records", lines=True, **kept) or ""
+            return items.to_json(orient="records", lines=True, **exact) or ""
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DatasetError.one("items", f"a frame that is no JSON: {error}", "columns of texts and numbers") from error
     rows: object = _called(items, "to_dicts", "to_pylist")  # polars, Arrow
     if isinstance(rows, Mapping | bytes) or not isinstance(rows, Iterable):
-        given = f"a value of type {type(items).__name__}"
-        raise DatasetError.one("items", given, "a path, a list of dicts, or a DataFrame")
+        kind = type(items).__name__
+        raise DatasetError.one("items", f"a value of type {kind}", "a path, a list of dicts, or a DataFrame")
     lines, problems = [], CappedProblems()
     for number, item in enumerate(rows):
         try:

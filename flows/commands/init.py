@@ -73,15 +73,14 @@ def init(
     replaced = "an existing one with --force"
     check_output_file(target, lambda _: force, replaced, option="--pipeline", endings=(".yaml", ".yml"))
     asks = sys.stdin is not None and sys.stdin.isatty() and not yes and not console.as_json
-    ask: Callable[..., str] = partial(_answer, console) if asks else lambda _question, known="": known
+    ask: Callable[..., str] = partial(_answer, console) if asks else lambda _question, default="": default
     basis = _basis(data, base_url, model, chosen, ask)
-    columns: dict[str, str | None] = {name: getattr(basis.fields, name) for name in ("id", "prompt", "answer")}
-    if not basis.dataset.answers:
-        columns["answer"] = None
+    fields = basis.fields
+    columns = {"id": fields.id, "prompt": fields.prompt, "answer": fields.answer if basis.dataset.answers else None}
     absent = {"id": "the row", "answer": "nowhere"}
     shown = ", ".join(f"{name} from {absent[name] if of is None else repr(of)}" for name, of in columns.items())
     system = next((item.system_prompt for item in basis.dataset.items[:1]), "")
-    shown += f", system prompt from {basis.fields.system_prompt!r}" if system else ""
+    shown += f", system prompt from {fields.system_prompt!r}" if system else ""
     console.say(f"{basis.data}: {pluralize(len(basis.dataset.items), 'item')}, {shown}", wrap=False)
     for note in (f"{basis.rewards.entries[0].name} grades: {basis.rewards.reason}", *basis.notes):
         console.say(f"{basis.data}: {note}", wrap=False)
@@ -134,14 +133,13 @@ def _basis(
     return _Basis(data, base_url, model, fields, dataset, rewards, learn, notes)
 
 
-def _answer(console: Console, question: str, known: str = "") -> str:
+def _answer(console: Console, question: str, default: str = "") -> str:
     # Not ``input``, which would ask on standard output.
-    console.people.print(f"{question}{f' [{known}]' if known else ''}: ", end="", markup=False, highlight=False)
-    return sys.stdin.readline().strip() or known
+    console.people.print(f"{question}{f' [{default}]' if default else ''}: ", end="", markup=False, highlight=False)
+    return sys.stdin.readline().strip() or default
 
 
 def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], str]) -> ProposedColumns:
-    """Raise ``ConfigError``."""
     columns = open_source(data, FieldMap()).columns()
     if "resourceSpans" in columns:
         raise DatasetError.one(data, "traces", _ACCEPTED)
@@ -150,25 +148,25 @@ def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], s
     for field, text in chosen.items():
         if text is not None and not _is_known(text, columns):
             raise SettingsError.one(f"--{field}", repr(text), f"a column, or a template over them: {quoted_names(columns)}")
-    plain = [column for column in columns if not is_template(column)]
-    rows = open_source(data, FieldMap(id=None, prompt=plain[0])).rows if plain else ()
+    # A column that is called like a template cannot be read as one.
+    readable = [column for column in columns if not is_template(column)]
+    rows = open_source(data, FieldMap(id=None, prompt=readable[0])).rows if readable else ()
     first = [row.values for row in islice(rows, _FIRST_ROWS) if isinstance(row, DatasetRow)]
-    found = proposed_columns(columns, first, chosen)
-    if found.chat:
-        raise DatasetError.one(data, f"conversations in the column {found.chat!r}", _ACCEPTED)
-    if found.fields["prompt"] is None:
+    proposed = proposed_columns(columns, first, chosen)
+    if proposed.chat:
+        raise DatasetError.one(data, f"conversations in the column {proposed.chat!r}", _ACCEPTED)
+    if proposed.fields["prompt"] is None:
         prompt = ask(f"column of the prompts, of {quoted_names(columns)}")
         if not _is_known(prompt, columns):
-            given = f"no column that is surely it among {quoted_names(columns)}"
+            unsure = f"no column that is surely it among {quoted_names(columns)}"
             inner = next((path for values in first for path in _paths(values, "")), "")
             path = f"a path such as {inner}, " if inner else ""
-            raise SettingsError.one("--prompt", given, f'its name, {path}or a template such as "{{question}} {{context}}"')
-        found = proposed_columns(columns, first, {**chosen, "prompt": prompt})
-    return found
+            raise SettingsError.one("--prompt", unsure, f'its name, {path}or a template such as "{{question}} {{context}}"')
+        proposed = proposed_columns(columns, first, {**chosen, "prompt": prompt})
+    return proposed
 
 
 def _paths(values: Mapping[str, object], above: str) -> Iterator[str]:
-    """Yield the paths of the texts within the objects of a row."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _paths(value, f"{above}{name}.")
@@ -184,11 +182,10 @@ def _is_known(text: str, columns: Sequence[str]) -> bool:
 
 
 def _read(data: str, columns: ProposedColumns, chosen_id: str | None) -> tuple[FieldMap, Dataset, Rewards]:
-    """Raise ``DatasetError``."""
-    known = FieldMap.model_validate({name: of for name, of in columns.fields.items() if of or name == "id"})
-    fields, dataset = _with_ids(data, known, chosen_id)
+    proposed = FieldMap.model_validate({name: of for name, of in columns.fields.items() if of or name == "id"})
+    fields, dataset = _with_ids(data, proposed, chosen_id)
     if columns.options:
-        shows = FieldMap(**{**fields.model_dump(), "prompt": columns.prompt_with_options()})
+        shows = fields.model_copy(update={"prompt": columns.prompt_with_options()})
         choice = read_dataset(data, shows)
         if rewards := chosen_options(data, choice.items, columns.count):
             return shows, choice, rewards
@@ -196,12 +193,12 @@ def _read(data: str, columns: ProposedColumns, chosen_id: str | None) -> tuple[F
 
 
 def _with_ids(data: str, fields: FieldMap, chosen_id: str | None) -> tuple[FieldMap, Dataset]:
-    """Return the items. Rows are numbered when a column that is called id, and was not chosen, has values that recur."""
     try:
         return fields, read_dataset(data, fields)
     except DatasetError:
+        # A column that is called id, and has values that recur, may be none: rows are numbered then.
         if fields.id is not None and chosen_id is None:
-            numbered = FieldMap(**{**fields.model_dump(), "id": None})
+            numbered = fields.model_copy(update={"id": None})
             with suppress(DatasetError):
                 return numbered, read_dataset(data, numbered)
         raise
@@ -212,20 +209,19 @@ def _text(basis: _Basis) -> str:
     sample = max(2, min(_SAMPLE, basis.learn))
     sizes = {"sample_size": sample, "batch_size": min(_BATCH, sample)}
     general = find_pipeline("general").read_text(encoding="utf-8")
-    sized = re.sub(r"(sample_size|batch_size): \d+", lambda found: f"{found[1]}: {sizes[found[1]]}", general)
+    sized = re.sub(r"(sample_size|batch_size): \d+", lambda match: f"{match[1]}: {sizes[match[1]]}", general)
     _, *template = sized.split("\n\n")
-    found = PriceList({}, None if is_local(basis.base_url) else basis.base_url).find(basis.model)
+    offer = PriceList({}, None if is_local(basis.base_url) else basis.base_url).find(basis.model)
     prices = [
         "  # prices: # unknown; USD per million tokens, needed by budget.max_usd",
         f"  #   {json.dumps(basis.model)}: {{ input: 0.15, output: 0.60 }}",
     ]
-    if found is not None:
-        usd = [float(each) / 1000 for each in (found.price.input_nano, found.price.output_nano)]
-        prices = [f"  # price: {usd[0]:g} and {usd[1]:g} USD per million tokens in and out, by {found.source}"]
-    rewarders, comment = ["rewarders:"], f" # {basis.rewards.reason}"
-    for entry in basis.rewards.entries:
-        rewarders.append(f"  - name: {entry.name}{comment}")
-        comment = ""
+    if offer is not None:
+        usd = [float(each) / 1000 for each in (offer.price.input_nano, offer.price.output_nano)]
+        prices = [f"  # price: {usd[0]:g} and {usd[1]:g} USD per million tokens in and out, by {offer.source}"]
+    rewarders = ["rewarders:"]
+    for number, entry in enumerate(basis.rewards.entries):
+        rewarders.append(f"  - name: {entry.name}{'' if number else f' # {basis.rewards.reason}'}")
         if entry.options:
             rewarders.append(f"    options: {json.dumps(entry.options, ensure_ascii=False)}")
         if entry.weight != 1.0:

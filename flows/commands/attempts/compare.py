@@ -61,13 +61,13 @@ class _Run(NamedTuple):
 
 
 def compare(before: str, after: str | None, place: TaskPlace, console: Console) -> None:
-    """Print the paired difference of each arm, and the items; of one run, against the one before it."""
+    """Print the paired difference of each arm, and the items; of one run, from the one before it."""
     newer = place.run(after or before, console)
     one, other = _Run.read(_earlier(newer) if after is None else place.run(before, console)), _Run.read(newer)
     arms = {arm: _paired(arm, one, other) for arm in _FIRST if arm in one.rewards and arm in other.rewards}
     if not arms:
-        given = f"{one.night.run_id} and {other.night.run_id}"
-        raise SettingsError.one("RUN", given, "two runs with recorded attempts in the same arm")
+        both = f"{one.night.run_id} and {other.night.run_id}"
+        raise SettingsError.one("RUN", both, "two runs with recorded attempts in the same arm")
     settings = {
         key: [one.settings.get(key), other.settings.get(key)]
         for key in sorted({*one.settings, *other.settings} - _OF_A_RUN)
@@ -98,9 +98,10 @@ def compare(before: str, after: str | None, place: TaskPlace, console: Console) 
 def _earlier(run: RunPaths) -> RunPaths:
     task = TaskPaths(run.root.parent.parent)
     entries = runs_of(task)
-    at = next(number for number, entry in enumerate(entries) if entry.run_id == run.root.name)
-    for entry in entries[at + 1 :]:
-        if bool(entry.simulated) == bool(entries[at].simulated) and task.run(entry.run_id).rollouts.is_file():
+    # The newest is first.
+    index = next(number for number, entry in enumerate(entries) if entry.run_id == run.root.name)
+    for entry in entries[index + 1 :]:
+        if bool(entry.simulated) == bool(entries[index].simulated) and task.run(entry.run_id).rollouts.is_file():
             return refuse_pruned(task.run(entry.run_id))
     accepted = "a run with one before it of the same kind of model that recorded attempts, or two runs"
     raise SettingsError.one("RUN", repr(run.root.name), accepted)
@@ -110,20 +111,20 @@ def _paired(arm: str, one: _Run, other: _Run) -> dict[str, Any]:
     """Return the means of the items that have a reward in both runs, what got worse first, and the ids of the others."""
     old, new = one.rewards[arm], other.rewards[arm]
     both = old.keys() & new.keys()
-    known = both & one.questions.keys() & other.questions.keys()
-    changed = {name for name in known if one.questions[name] != other.questions[name]}
+    recorded = both & one.questions.keys() & other.questions.keys()
+    changed = {name for name in recorded if one.questions[name] != other.questions[name]}
     lost = {name for name in both - changed if not (old[name] and new[name])}
     means = {name: (fmean(old[name]), fmean(new[name])) for name in both - changed - lost}
     items: list[dict[str, Any]] = [
         {"item_id": name, "before": was, "after": now, "difference": now - was} for name, (was, now) in means.items()
     ]
     items.sort(key=lambda each: (each["difference"], each["item_id"]))
-    found = bootstrap_interval([[each["difference"]] for each in items], seed=0) if len(items) > 1 else None
+    # A single pair has no interval.
+    interval = bootstrap_interval([[each["difference"]] for each in items], seed=0) if len(items) > 1 else None
     return {
         "before": fmean(was for was, _ in means.values()) if items else None,
         "after": fmean(now for _, now in means.values()) if items else None,
-        # A single pair has no interval.
-        "difference": found and {"mean": found.estimate, "low": found.low, "high": found.high},
+        "difference": interval and {"mean": interval.estimate, "low": interval.low, "high": interval.high},
         "items": items,
         "only_before": sorted(old.keys() - new.keys()),
         "only_after": sorted(new.keys() - old.keys()),
@@ -136,8 +137,8 @@ def _sentences(arm: str, pairs: Mapping[str, Any]) -> Iterator[str]:
     differences = [each["difference"] for each in pairs["items"]]
     means = " → ".join(decimal(pairs[name]) for name in ("before", "after"))
     yield f"{ARMS[arm]}: {means} over {pluralize(len(differences), 'item')}"
-    if found := pairs["difference"]:
-        yield f"difference {found['mean']:+.3f} (95 %: {found['low']:+.3f} … {found['high']:+.3f})"
+    if gain := pairs["difference"]:
+        yield f"difference {gain['mean']:+.3f} (95 %: {gain['low']:+.3f} … {gain['high']:+.3f})"
     yield f"{sum(each < 0 for each in differences)} worse, {sum(each > 0 for each in differences)} better"
     for name, what in _UNPAIRED.items():
         if ids := pairs[name]:

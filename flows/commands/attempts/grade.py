@@ -62,15 +62,16 @@ _REASONS: Final = 20
 _QUOTED: Final = re.compile(r"\A(\w+: )'(?:[^'\\\n]|\\.)*'|(?<=clearly the answer: ).*")
 """What reasons of ``gt`` quote of a completion: ``'2 or 3' names several``."""
 _STOPPED: Final = 3
+# Those of ``rollouts.jsonl`` are among them; of several in a line the first counts.
 _IDS: Final = ("sample_id", "item_id", "id")
 _TEXTS: Final = ("completion", "output")
-"""Names of these fields, in the order in which they count. Those of ``rollouts.jsonl`` are among them."""
 _FACTS: Final = {
-    **dict.fromkeys(("completion_tokens", "completion_index"), "a whole number"),
-    **dict.fromkeys(("cost_usd", "latency_s"), "a number"),
+    "completion_tokens": "a whole number",
+    "completion_index": "a whole number",
+    "cost_usd": "a number",
+    "latency_s": "a number",
     "tool_calls": "a list of objects with name and arguments",
 }
-"""What a line may also have, and as what."""
 _EMPTY: Final = ItemGrade(None, {}, {"completion": "empty: an attempt of a run without any output is not graded either"})
 
 
@@ -124,16 +125,11 @@ def _completion(values: Mapping[str, object], where: str) -> GradeItem:
         return GradeItem.model_validate({"sample_id": sample_id, "completion": values[text], **facts})
     except ValidationError as error:
         names = {"sample_id": name, "completion": text}
-        places = dict.fromkeys(str(each["loc"][0]) for each in error.errors())
-        found = [(key, values.get(key)) for key in (names.get(place, place) for place in places)]
-        raise DatasetError(
-            [
-                Problem(
-                    where, f"{shown_value(value)} in {key!r}", "text" if key in names.values() else f"{_FACTS[key]} or null"
-                )
-                for key, value in found
-            ]
-        ) from None
+        problems = []
+        for field in dict.fromkeys(str(each["loc"][0]) for each in error.errors()):
+            key, accepted = names.get(field, field), "text" if field in names else f"{_FACTS[field]} or null"
+            problems.append(Problem(where, f"{shown_value(values.get(key))} in {key!r}", accepted))
+        raise DatasetError(problems) from None
 
 
 @dataclass
@@ -149,7 +145,7 @@ class MixGrading:
 
     @classmethod
     def load(cls, path: Path, timeout_s: float, resolved: Resolved | None) -> MixGrading:
-        """Read a mix; its judges ask the model of the settings. Raise ``ConfigError`` with all its problems."""
+        """Read a mix, whose judges ask the model of the settings. Raise ``ConfigError`` with all its problems."""
         config = load_mix_config(path)
         return cls(config, timeout_s, plan_judges(config, resolved), config.warnings)
 
@@ -211,9 +207,7 @@ class PipelineGrading:
     over_budget: str | None = None
 
     def __post_init__(self) -> None:
-        self._places = {
-            item.id: (number, index) for number, data in enumerate(self.data) for index, item in enumerate(data.items)
-        }
+        self._items = {item.id: (data.name, item) for data in self.data for item in data.items}
         self._is_mix = self.plan.settings.dataset.mix is not None
 
     @classmethod
@@ -247,11 +241,11 @@ class PipelineGrading:
 
     def unknown(self, sample_id: str) -> str:
         """Return what ids are accepted; empty if this is one."""
-        return "" if sample_id in self._places else f"the id of an item of {', '.join(each.name for each in self.data)}"
+        return "" if sample_id in self._items else f"the id of an item of {', '.join(each.name for each in self.data)}"
 
     def dataset_of(self, sample_id: str) -> str:
         """Return the dataset of an item."""
-        return sample_id.rpartition(":")[0] if self._is_mix else self.data[self._places[sample_id][0]].name
+        return sample_id.rpartition(":")[0] if self._is_mix else self._items[sample_id][0]
 
     def parts_of(self, dataset: str) -> Sequence[str]:  # noqa: ARG002 - the same for all
         """Return the names of the rewarders."""
@@ -260,38 +254,36 @@ class PipelineGrading:
     async def grade(self, items: Sequence[GradeItem]) -> list[Graded]:
         """Return the grade of each completion; those of one item are a group."""
         groups: dict[str, list[int]] = {}
-        for at, item in enumerate(items):
-            groups.setdefault(item.sample_id, []).append(at)
+        for index, item in enumerate(items):
+            groups.setdefault(item.sample_id, []).append(index)
         graded: dict[int, Graded] = {}
         at_once = max(1, BATCH // max(map(len, groups.values()), default=1))
         async with open_judges(self.plan, "grade", asked=self.judges) as (runtime, warnings):
             self.warnings += warnings
-            for some in batched([*groups.values()], at_once):
-                asked = (self._group([items[at] for at in places], runtime) for places in some)
-                for places, found in zip(some, await asyncio.gather(*asked), strict=True):
-                    graded |= zip(places, found, strict=True)
+            for batch in batched([*groups.values()], at_once):
+                groups_graded = await asyncio.gather(*(self._group([items[at] for at in group], runtime) for group in batch))
+                graded |= zip(chain(*batch), chain(*groups_graded), strict=True)
             self.spent = runtime.ledger.totals() if self.judges else None
-        return [graded[at] for at in range(len(items))]
+        return [graded[index] for index in range(len(items))]
 
     async def _group(self, completions: Sequence[GradeItem], runtime: Runtime) -> list[Graded]:
         item_id = completions[0].sample_id
-        number, index = self._places[item_id]
-        group = graded_group(self.data[number].items[index], len(completions), runtime)
+        group = graded_group(self._items[item_id][1], len(completions), runtime)
         judge, dataset = GroupJudge(group, runtime), self.dataset_of(item_id)
         attempts = [each.attempt(str(at), at) for at, each in enumerate(completions) if each.completion.strip()]
         scores = scrubbed(await runtime.scorers.score_group(runtime.rewarders, judge.context(attempts)), runtime.scrub)
         self.over_budget = _stopped([judge]) or self.over_budget
-        known = dict(zip((each.rollout_id for each in attempts), scores.verdicts, strict=True))
+        verdicts_of = dict(zip((each.rollout_id for each in attempts), scores.verdicts, strict=True))
         graded = []
         for at, completion in enumerate(completions):
-            if (verdicts := known.get(str(at))) is None:
+            if (verdicts := verdicts_of.get(str(at))) is None:
                 graded.append(Graded(completion, _EMPTY, dataset))
                 continue
-            given = [each for each in verdicts if isinstance(each, RewardScore)]
+            parts = {each.rewarder_id: each for each in verdicts if isinstance(each, RewardScore)}
             pairs = zip(runtime.rewarders, verdicts, strict=True)
             silent = {each.rewarder_id: each.reason for of, each in pairs if isinstance(each, Abstained) and of.weight > 0}
-            grade = ItemGrade(scores.totals.get(str(at)), {each.rewarder_id: each.score for each in given}, silent)
-            graded.append(Graded(completion, grade, dataset, {each.rewarder_id: each.evidence for each in given}))
+            grade = ItemGrade(scores.totals.get(str(at)), {name: each.score for name, each in parts.items()}, silent)
+            graded.append(Graded(completion, grade, dataset, {name: each.evidence for name, each in parts.items()}))
         return graded
 
 
@@ -375,7 +367,6 @@ def _check_target(target: Path, source: Path, *, force: bool) -> None:
 
 
 def _check_options(settings: Mapping[str, str], pipeline: str | None, grader_timeout: float | None, *, mix: bool) -> None:
-    """Raise ``SettingsError`` for options that mean nothing for a mix, or for a pipeline."""
     if mix and pipeline is None and settings:
         accepted = "it with a pipeline, or for judges of the mix together with --pipeline"
         raise SettingsError([Problem(f"--set {key}", "a setting with a data mix", accepted) for key in sorted(settings)])
@@ -389,7 +380,6 @@ def _check_options(settings: Mapping[str, str], pipeline: str | None, grader_tim
 def _grading(
     config: str, settings: Mapping[str, str], pipeline: str | None, grader_timeout: float | None, *, mix: bool
 ) -> Grading:
-    """Raise ``ConfigError``."""
     if mix:
         resolved = None
         if pipeline is not None:
@@ -449,15 +439,13 @@ def _result(graded: Sequence[Graded], grading: Grading, target: Path | None) -> 
 
 def _print(result: Mapping[str, Any], console: Console) -> None:
     datasets = result["datasets"]
-    several = len(datasets) > 1
-    named = [("all", result), *datasets.items()] if several else [("", result)]
-    columns = (*(("dataset",) if several else ()), "part", "graded", "ungraded", "mean", "lowest", "highest")
+    columns = ("dataset", "part", "graded", "ungraded", "mean", "lowest", "highest")
     rows = []
-    for name, block in named:
+    for name, block in (("all", result), *(datasets.items() if len(datasets) > 1 else ())):
         for part, of in (*block["parts"].items(), ("reward", block["reward"])):
-            figures = (f"{of['graded']:,}", f"{of['ungraded']:,}", *(decimal(of[each]) for each in columns[-3:]))
-            rows.append([*([name] if several else []), part, *figures])
-    console.table(columns, rows)
+            rows.append((name, part, f"{of['graded']:,}", f"{of['ungraded']:,}", *(decimal(of[each]) for each in columns[-3:])))
+    first = 0 if len(datasets) > 1 else 1  # the column of datasets
+    console.table(columns[first:], (row[first:] for row in rows))
     if ungraded := result["reward"]["ungraded"]:
         reasons: dict[str, tuple[int, str]] = {}  # those that differ in what they quote are one
         for why, count in result["reasons"].items():

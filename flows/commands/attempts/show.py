@@ -45,18 +45,18 @@ def show(run: str, item: str | None, place: TaskPlace, console: Console, *, ever
         _show_item(about, view, console)
 
 
-def _item_named(name: str, known: Collection[str]) -> str:
-    """Return the item of this id, or the only one whose id starts so. Raise ``SettingsError``."""
-    if name in known:
+def _item_named(name: str, ids: Collection[str]) -> str:
+    if name in ids:
         return name
-    found = sorted(each for each in known if each.startswith(name))
-    if len(found) == 1:
-        return found[0]
-    listed = found or sorted(known)
-    ids = ", ".join(map(repr, listed[:_NAMED])) or "none"
+    matches = sorted(each for each in ids if each.startswith(name))
+    if len(matches) == 1:
+        return matches[0]
+    listed = matches or sorted(ids)
+    named = ", ".join(map(repr, listed[:_NAMED])) or "none"
     more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    given = f"{name!r:.80}, with which {len(found)} ids begin" if found else f"{name!r:.80}, which the run did not attempt"
-    raise SettingsError.one("ITEM", given, f"the id of an attempted item, or its unique beginning: {ids}{more}")
+    why = f"with which {len(matches)} ids begin" if matches else "which the run did not attempt"
+    accepted = f"the id of an attempted item, or its unique beginning: {named}{more}"
+    raise SettingsError.one("ITEM", f"{name!r:.80}, {why}", accepted)
 
 
 def _show_items(
@@ -72,18 +72,12 @@ def _show_items(
         return
     arms = labelled({arm for tally in tallies.values() for arm in tally.sums})
     shown = ids if every else ids[:_ROWS]
-    console.table(
-        ("item", "attempts", *(label for _, label in arms), "ended"),
-        (
-            [
-                each,
-                str(tallies[each].outcomes.total()),
-                *(decimal(tallies[each].rewards.get(arm)) for arm, _ in arms),
-                attempts.outcomes(tallies[each]).partition(": ")[2],
-            ]
-            for each in shown
-        ),
-    )
+    rows = []
+    for name in shown:
+        tally = tallies[name]
+        rewards = (decimal(tally.rewards.get(arm)) for arm, _ in arms)
+        rows.append((name, str(tally.outcomes.total()), *rewards, attempts.outcomes(tally).partition(": ")[2]))
+    console.table(("item", "attempts", *(label for _, label in arms), "ended"), rows)
     if more := len(ids) - len(shown):
         console.say(f"and {pluralize(more, 'more item')}; --all lists them")
     console.say(f"the attempts at one: {command}", wrap=False)
@@ -114,8 +108,8 @@ def _show_item(about: Mapping[str, Any], view: ItemView, console: Console) -> No
                 console.line(f"    {lesson.experience_id}  {lesson.text or '(its words are not in the recorded prompt)'}")
         if attempt.steps is None:
             console.text("  steps: not known, there is no journal")
-        for place, frame in enumerate(attempt.other_steps, start=1):
-            console.line(f"  step {place}, {attempts.step(frame)}")
+        for position, frame in enumerate(attempt.other_steps, start=1):
+            console.line(f"  step {position}, {attempts.step(frame)}")
             _quote(console, frame.text, none="no text was recorded")
         console.text("  output")
         _quote(console, attempt.output, none="none")
