@@ -283,10 +283,9 @@ def prompt(task_id: str, *, out: str | os.PathLike[str] | None = None) -> str:
     if newest is None:
         tasks = ", ".join(known_tasks(task.root.parent)) or "there is none"
         raise SettingsError.one("task_id", repr(task_id), f"a task with runs under {task.root.parent}: {tasks}")
-    try:
-        settings = Settings.model_validate_json(json.dumps(ManifestFile(newest.manifest).read().get("settings")))
-    except ValidationError as error:
-        raise CorruptFile(f"{newest.manifest}: has no settings that this version knows") from error
+    with expected_shape(newest.manifest):
+        # As JSON: in Python's form a list is no tuple.
+        settings = Settings.model_validate_json(json.dumps(ManifestFile(newest.manifest).read()["settings"]))
     decision = decision_in_force(task)
     simulated = decision is not None and decision.simulated
     pack = pack_for(settings, pack_of_lessons(task, simulated=simulated) or settings.pack)

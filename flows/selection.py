@@ -18,7 +18,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -73,12 +73,11 @@ class SelectionPlan(BasePlan):
     @property
     def context(self) -> RunContext:
         """Context of the runtime. Without a task it keeps no journal and writes no file."""
-        selection_id, task = self.spec.selection_id, self.task
-        if task is None:
-            return run_context(self, selection_id, Path(self.settings.out) / selection_id, None)
-        directory = task.selection(selection_id)
-        context = run_context(self, selection_id, directory.root, self.settings.task_id)
-        return replace(context, ledger_path=directory.ledger)
+        name = self.spec.selection_id
+        if self.task is None:
+            return run_context(self, name, Path(self.settings.out) / name, None)
+        directory = self.task.selection(name)
+        return replace(run_context(self, name, directory.root, self.settings.task_id), ledger_path=directory.ledger)
 
 
 def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clock) -> SelectionPlan:
@@ -96,14 +95,14 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     named = checks.run(_rewarders_asked, request, resolved)
     checks.run(_check_numbers, settings, has_task=any(tasks))
     checks.raise_problems()
-    pack, graded, stage = packs[0], named[0], None
+    pack, answer, graded, stage = packs[0], formats[0], named[0], None
     # Absolute: an agent that is a function may change the working directory of the process.
     task = None if tasks[0] is None else TaskPaths(tasks[0].root.absolute())
     # A reference in the request counts before that of the item.
     item = items[0] if answers[0] is None else replace(items[0], answer=answers[0], alternatives=())
     if graded is None:
         stage = _stage(settings, item, task, simulated=simulated)
-        graded = _graded(settings, stage, item, given=answers[0] is not None)
+        graded = _graded(settings, stage, item, in_request=answers[0] is not None)
     settings = settings.model_copy(update={"rewarders": graded, "pack": pack.manifest.id})
     checks.run(validate_tfgrpo_config, settings, sources=resolved.sources)
     checks.refuse(check_actor(settings.actor))
@@ -116,17 +115,10 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     remembers = settings.selection.memory != "off"
     memory = history.PatternMemory(task.patterns, scope, clock) if remembers and task is not None else None
     text, skipped = lessons_of(task, pack, simulated=simulated)
-    answer = formats[0]
     if isinstance(answer, rounds.PowlFormat) and pack.manifest.domain == _MODELLING:
         answer = replace(answer, instructions="")  # the pack has them
-    spec = rounds.SelectionSpec(
-        selection_id="",
-        item=item,
-        pack=text,
-        settings=settings.selection,
-        format=answer,
-        hint="" if memory is None else rounds.hint_of(memory.read(), settings.selection.memory),
-    )
+    hint = "" if memory is None else rounds.hint_of(memory.read(), settings.selection.memory)
+    spec = rounds.SelectionSpec(selection_id="", item=item, pack=text, settings=settings.selection, format=answer, hint=hint)
     unread = RecordCounts(entry.scorer for entry in rewarders[0])
     unread.add(item.id, item.as_record())
     return SelectionPlan(
@@ -144,7 +136,7 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
 
 
 def _new_id(spec: rounds.SelectionSpec, settings: Settings, clock: Clock) -> str:
-    """End the id with the digest of all that the answers depend on: by it a killed selection continues."""
+    # The digest is of all that the answers depend on: by it a killed selection continues.
     began_with = [spec.system.digest, item_texts(spec.item), lasting_settings(settings)]
     digest = sha256_hex(canonical_json(began_with).encode("utf-8", "surrogatepass"))[:12]
     return f"select-{clock():%Y%m%dT%H%M%S}-{secrets.token_hex(2)}-{digest}"
@@ -175,12 +167,12 @@ def _pack(resolved: Resolved, task: TaskPaths | None, *, simulated: bool) -> Loa
 
 
 def _check_numbers(settings: Settings, *, has_task: bool) -> None:
-    asked, cap, remembers = settings.selection, settings.budget.max_calls, settings.selection.memory != "off"
-    succeed = f"{asked.min_success} of {asked.k} candidates"
+    own, cap, remembers = settings.selection, settings.budget.max_calls, settings.selection.memory != "off"
+    succeed = f"{own.min_success} of {own.k} candidates"
     checks = (
-        (asked.min_success > asked.k, "--min-success", succeed, f"at most {asked.k}, or a larger --k"),
-        (cap is not None and cap < asked.k, "--max-calls", str(cap), f"at least {asked.k}, a call for each candidate"),
-        (remembers and asked.format != "powl", "--memory", f"it with --format {asked.format}", "--format powl"),
+        (own.min_success > own.k, "--min-success", succeed, f"at most {own.k}, or a larger --k"),
+        (cap is not None and cap < own.k, "--max-calls", str(cap), f"at least {own.k}, a call for each candidate"),
+        (remembers and own.format != "powl", "--memory", f"it with --format {own.format}", "--format powl"),
         (remembers and not has_task, "--memory", "it without a task", "--task-id TASK, where it is kept"),
     )
     if problems := [Problem(*problem) for fails, *problem in checks if fails]:
@@ -210,15 +202,15 @@ def _stage(settings: Settings, item: Item, task: TaskPaths | None, *, simulated:
     return history.decide_stage(earlier, reference=_has_reference(item), choice=named)
 
 
-def _graded(settings: Settings, stage: history.StageDecision, item: Item, *, given: bool) -> tuple[RewarderSettings, ...]:
-    """Count a reference ``given`` in the request, unless the judge's stage was named; the other scorer has weight 0."""
+def _graded(settings: Settings, stage: history.StageDecision, item: Item, *, in_request: bool) -> tuple[RewarderSettings, ...]:
     compares = RewarderSettings(name="powl_footprint" if settings.selection.format == "powl" else "gt")
     judge = RewarderSettings(name="judge")
     if stage.stage == history.BEHAVIOUR:
         return (compares,)
     if not _has_reference(item):
         return (judge,)
-    first, beside = (compares, judge) if given and settings.selection.stage == "auto" else (judge, compares)
+    # A reference that the request has counts, unless the judge's stage was named; the other scorer is only shown.
+    first, beside = (compares, judge) if in_request and settings.selection.stage == "auto" else (judge, compares)
     return (first, beside.model_copy(update={"weight": 0.0}))
 
 
@@ -229,17 +221,10 @@ def _warnings(request: SelectRequest, settings: Settings, env: Mapping[str, str]
             yield "the SIMULATED model knows only the items of its own worlds; what it says to a prompt means nothing"
         elif request.item is None:
             yield f"no prompt: the first item of the SIMULATED world {settings.simulated.world!r} is asked"
-    is_file = False
-    with suppress(OSError, ValueError):  # a text too long for a name, a null character
-        is_file = request.reference is not None and Path(request.reference).is_file()
-    if is_file:
-        named = f"as answers are compared with; the file is @{request.reference}"
-        yield f"--reference is the text {request.reference!r}, {named}"
     yield from key_warnings(models, env)
 
 
 def _item_asked(request: SelectRequest, settings: Settings) -> Item:
-    """Raises ``ConfigError`` for no prompt or item, or for both."""
     if request.prompt is not None and request.item is not None:
         raise SettingsError.one("--item", "it beside a prompt", "one of the two")
     if request.item is not None:
@@ -247,11 +232,11 @@ def _item_asked(request: SelectRequest, settings: Settings) -> Item:
         if not mark or not path or not wanted:
             raise SettingsError.one("--item", repr(request.item), "FILE#ID, a dataset and the id of one of its items")
         items = read_dataset(path, settings.dataset.fields).items
-        found = next((item for item in items if item.id == wanted), None)
-        if found is None:
-            accepted = f"one of its {len(items)} ids, such as {items[0].id}"
-            raise DatasetError.one("--item", f"no item {wanted!r} in {path}", accepted)
-        return found
+        for item in items:
+            if item.id == wanted:
+                return item
+        accepted = f"one of its {len(items)} ids, such as {items[0].id}"
+        raise DatasetError.one("--item", f"no item {wanted!r} in {path}", accepted)
     if request.prompt is not None and request.prompt.strip():
         digest = sha256_hex(request.prompt.encode("utf-8", "surrogatepass"))
         return Item(id=f"prompt-{digest[:12]}", prompt=request.prompt, answer="", source="prompt")
@@ -262,7 +247,6 @@ def _item_asked(request: SelectRequest, settings: Settings) -> Item:
 
 
 def _answer_asked(request: SelectRequest, settings: Settings) -> str | None:
-    """Return the reference of the request as text; None without one. Raises ``ConfigError``."""
     if request.reference is not None and request.answer is not None:
         raise SettingsError.one("--reference", "it beside an answer", "one of the two")
     if request.reference is None:
@@ -272,8 +256,8 @@ def _answer_asked(request: SelectRequest, settings: Settings) -> str | None:
         try:
             text, source = path.read_text(encoding="utf-8-sig"), f"--reference @{path}"
         except (OSError, UnicodeDecodeError) as error:
-            given = error.strerror or type(error).__name__ if isinstance(error, OSError) else "no UTF-8"
-            raise DatasetError.one("--reference", f"@{path}: {given}", "@ and a file of text that can be read") from None
+            why = error.strerror or type(error).__name__ if isinstance(error, OSError) else "no UTF-8"
+            raise DatasetError.one("--reference", f"@{path}: {why}", "@ and a file of text that can be read") from None
     else:
         text, source = request.reference, "--reference"
     if text is None:
@@ -290,7 +274,6 @@ def _answer_asked(request: SelectRequest, settings: Settings) -> str | None:
 
 
 def _format_asked(settings: Settings) -> rounds.AnswerFormat:
-    """Raises ``SettingsError`` for an invalid schema."""
     selection = settings.selection
     if selection.json_schema is not None and selection.format != "json":
         raise SettingsError.one("--json-schema", f"it with --format {selection.format}", "--format json")
@@ -303,33 +286,30 @@ def _format_asked(settings: Settings) -> rounds.AnswerFormat:
         if isinstance(schema, dict):
             Draft202012Validator.check_schema(schema)
             return rounds.JsonFormat(schema, selection.repair)
-        given = f"a {type(schema).__name__}"
+        why = f"a {type(schema).__name__}"
     except OSError as error:
-        given = error.strerror or type(error).__name__
+        why = error.strerror or type(error).__name__
     except SchemaError as error:
-        given = f"{error.json_path}: {error.message}"
+        why = f"{error.json_path}: {error.message}"
     except (ValueError, RecursionError) as error:
-        given = str(error)
-    raise SettingsError.one("--json-schema", f"{selection.json_schema}: {given}", "a file with a JSON schema")
+        why = str(error)
+    raise SettingsError.one("--json-schema", f"{selection.json_schema}: {why}", "a file with a JSON schema")
 
 
 def _rewarders_asked(request: SelectRequest, resolved: Resolved) -> tuple[RewarderSettings, ...] | None:
-    """Return None for those of the stage."""
     if not request.rewarders:
         return None if resolved.sources["rewarders"] == "default" else resolved.settings.rewarders
-    problems: list[Problem] = []
     options = {entry.name: entry.options for entry in resolved.settings.rewarders}
-    named = []
-    for given in request.rewarders:
-        name, mark, weight = given.rpartition("=") if "=" in given else (given, "", "1")
+    rewarders, problems = list[RewarderSettings](), list[Problem]()
+    for text in request.rewarders:
+        name, _, weight = text.rpartition("=") if "=" in text else (text, "", "1")
         try:
-            share = float(weight)
-            named.append(RewarderSettings(name=name, weight=share, options=dict(options.get(name, {}))))
+            rewarders.append(RewarderSettings(name=name, weight=float(weight), options=dict(options.get(name, {}))))
         except ValueError:
-            problems.append(Problem("--rewarder", repr(given), f"NAME{mark or '='}WEIGHT, a weight of at least 0"))
+            problems.append(Problem("--rewarder", repr(text), "NAME=WEIGHT, a weight of at least 0"))
     if problems:
         raise SettingsError(problems)
-    return tuple(named)
+    return tuple(rewarders)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -376,10 +356,10 @@ class Selected:
         why, losses = self.selection.choice.why, rounds.lost_and_flawed(self.selection.candidates)
         if self.chosen is None:
             return why
-        said = f"candidate {self.chosen}: {why}"
+        choice = f"candidate {self.chosen}: {why}"
         if not losses or "best effort" in why:  # which names the losses itself
-            return said
-        return f"{said}; of {len(self.selection.candidates)} candidates {losses}"
+            return choice
+        return f"{choice}; of {len(self.selection.candidates)} candidates {losses}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the selection as one JSON object."""
@@ -427,8 +407,8 @@ async def run_selection(plan: SelectionPlan, *, clock: Clock = utc_now) -> Selec
     with _directory(plan) as begun:
         task, files, spent = begun.task, begun.context.paths, Totals()
         if task is not None and any(file.exists() and file.stat().st_size for file in (files.journal, files.ledger)):
-            known = refuse_lost(begun.context, "--task-id", f"restore the file, or remove {files.root} to begin anew")
-            warnings, spent = [*warnings, *known.warnings], known.spent
+            earlier = refuse_lost(begun.context, "--task-id", f"restore the file, or remove {files.root} to begin anew")
+            warnings, spent = [*warnings, *earlier.warnings], earlier.spent
         runtime = await open_runtime(begun.context, journaled=task is not None)
         try:
             runtime.ledger.start_at_least(spent)
@@ -467,7 +447,6 @@ def _directory(plan: SelectionPlan) -> Iterator[SelectionPlan]:
 
 
 def _remember(selected: Selected, clock: Clock) -> tuple[str, ...]:
-    """Make a ``StoreError`` a warning, so that the answer is not lost."""
     plan, selection, cost = selected.plan, selected.selection, selected.selection.cost
     if plan.task is None or not selection.is_over:
         return ()
@@ -502,6 +481,7 @@ def _remember(selected: Selected, clock: Clock) -> tuple[str, ...]:
             ]
             plan.memory.observe(seen, selection.spec.selection_id)
     except StoreError as error:
+        # A warning: the answer is paid for, and is not lost with its record.
         return (f"the selection was not remembered: {error}",)
     shutil.rmtree(plan.context.run_dir, ignore_errors=True)
     return ()

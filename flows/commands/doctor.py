@@ -31,7 +31,7 @@ def doctor(pipeline: str, settings: Mapping[str, str], console: Console, *, ping
 def diagnosis(
     pipeline: str, settings: Mapping[str, str], console: Console, *, ping: bool = False
 ) -> tuple[dict[str, Any], str]:
-    """Return what ``doctor`` answers, as JSON and as text. Raise ``ConfigError`` with every problem."""
+    """Return what ``doctor`` answers, as JSON and as text. Raise ``ConfigError``."""
     prepared = prepare(RunRequest(pipeline=pipeline, settings=dict(settings)), os.environ)
     check_prefect_home(os.environ)
     plan = prepared.plan
@@ -39,11 +39,11 @@ def diagnosis(
     pinged: tuple[str, ...] = ()
     spent = "nothing was spent"
     if ping:
-        found = asyncio.run(ping_models(plan))
-        pinged, spent = found.answers, found.spent
-        if found.problems:
+        ping_result = asyncio.run(ping_models(plan))
+        pinged, spent = ping_result.answers, ping_result.spent
+        if ping_result.problems:
             console.say(spent)
-            raise EndpointError(found.problems)
+            raise EndpointError(ping_result.problems)
         pinged = pinged or ("the SIMULATED model is in process: nothing was asked",)
     facts = {
         "endpoint": plan.models.base_url or "SIMULATED, in process",
@@ -59,19 +59,12 @@ def diagnosis(
         **({} if plan.forecast.gain is None else {"gain": str(plan.forecast.gain)}),
     }
     warnings = [*prepared.warnings, *starting_library(plan)[1], *try_scorers(plan), *(() if trial is None else trial.warnings)]
-    told = (("ping", each) for each in pinged)
-    lines = [*facts.items(), *told, *(("warnings", warning) for warning in warnings), ("ok", spent)]
-    agent = {} if trial is None else {"agent": dataclasses.asdict(trial)}
-    answer = {
-        "ok": True,
-        **facts,
-        "forecast": dataclasses.asdict(plan.forecast),
-        **agent,
-        "ping": list(pinged),
-        "spent": spent,
-        "warnings": warnings,
-    }
-    return answer, "\n".join(f"{name:>9}  {value}" for name, value in lines)
+    listed = [*(("ping", each) for each in pinged), *(("warnings", each) for each in warnings)]
+    text = "\n".join(f"{name:>9}  {value}" for name, value in (*facts.items(), *listed, ("ok", spent)))
+    answer: dict[str, Any] = {"ok": True, **facts, "forecast": dataclasses.asdict(plan.forecast)}
+    if trial is not None:
+        answer["agent"] = dataclasses.asdict(trial)
+    return {**answer, "ping": list(pinged), "spent": spent, "warnings": warnings}, text
 
 
 def estimate(pipeline: str, settings: Mapping[str, str], console: Console) -> None:

@@ -39,25 +39,13 @@ from tfgrpo.tasks.models.retry import RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
 
 
-class _Keys:
-    """Keys of clients in a file, one in a line after its client's name. It is read again when it changes."""
-
-    def __init__(self, path: str) -> None:
-        """Raise ``SettingsError`` for a file without any."""
-        self._path, self._read_at, self._keys = Path(path), (0, 0), tuple[str, ...]()
-        if not self():
-            raise SettingsError.one("--keys", path, "a file with lines of a client's name and its key")
-
-    def __call__(self) -> tuple[str, ...]:
-        """Return the keys; none while the file cannot be read."""
-        try:
-            state = self._path.stat()
-            if (at := (state.st_mtime_ns, state.st_size)) != self._read_at:
-                words = (line.split() for line in self._path.read_text("utf-8").splitlines() if not line.startswith("#"))
-                self._keys, self._read_at = tuple(each[1] for each in words if len(each) == 2), at
-        except (OSError, ValueError):
-            self._keys, self._read_at = (), (0, 0)
-        return self._keys
+def _keys_in(path: Path) -> tuple[str, ...]:
+    """Return the keys of clients in a file, one in a line after its client's name; none while it cannot be read."""
+    try:
+        lines = [line.split() for line in path.read_text("utf-8").splitlines() if not line.startswith("#")]
+    except (OSError, ValueError):
+        return ()
+    return tuple(words[1] for words in lines if len(words) == 2)
 
 
 class _Checked(NamedTuple):
@@ -134,20 +122,26 @@ def gateway(  # noqa: PLR0913 - its options
         return
     served = checks.run(_served, pipeline, settings)
     tokens = checks.run(token_of, token_env, os.environ)
-    keys_in_file = checks.run(_Keys, keys) if keys is not None else [None]
+    if keys is not None and not _keys_in(Path(keys)):
+        checks.refuse([Problem("--keys", keys, "a file with lines of a client's name and its key")])
     if token_env is None and keys is None and not is_loopback(host):
         address = f"{host}, which other machines can reach, without --token-env"
         checks.refuse([Problem("--host", address, "--token-env NAME beside it, the token that clients send as their key")])
     checks.raise_problems()
-    (used, model, base_url), token, of_clients = served[0], tokens[0], keys_in_file[0]
-    # Clients who know the token are ours and use our key. Without one, what they send as a key is the endpoint's.
-    admitted = of_clients if token is None else lambda: (token, *(() if of_clients is None else of_clients()))
-    endpoint = endpoint_of(model, base_url, read_api_key(model) if admitted is not None else None)
+    (used, model, base_url), token = served[0], tokens[0]
+
+    def admitted() -> tuple[str, ...]:
+        # The file is read for each call: a key that is added or taken out counts at once.
+        return (*(() if token is None else (token,)), *(() if keys is None else _keys_in(Path(keys))))
+
+    # Clients who know a key of ours use our own at the endpoint. Without keys of ours, what they send is the endpoint's.
+    is_open = token is None and keys is None
+    endpoint = endpoint_of(model, base_url, None if is_open else read_api_key(model))
 
     def report(text: str) -> None:
         console.say(f"[gateway] {text}", wrap=False)
 
-    checked = _Checked(used, model, endpoint, admitted, held_out, concurrency, report)
+    checked = _Checked(used, model, endpoint, None if is_open else admitted, held_out, concurrency, report)
     kept = None if keep is None else _kept_items(Path(keep), keep_mb << 20, report)
     asyncio.run(_serve(host, port, checked, kept, console))
 

@@ -185,7 +185,8 @@ def _read(data: str, columns: ProposedColumns, chosen_id: str | None) -> tuple[F
     proposed = FieldMap.model_validate({name: of for name, of in columns.fields.items() if of or name == "id"})
     fields, dataset = _with_ids(data, proposed, chosen_id)
     if columns.options:
-        shows = fields.model_copy(update={"prompt": columns.prompt_with_options()})
+        # Not ``model_copy``, which would copy what the map has cached.
+        shows = FieldMap(**{**fields.model_dump(), "prompt": columns.prompt_with_options()})
         choice = read_dataset(data, shows)
         if rewards := chosen_options(data, choice.items, columns.count):
             return shows, choice, rewards
@@ -198,7 +199,7 @@ def _with_ids(data: str, fields: FieldMap, chosen_id: str | None) -> tuple[Field
     except DatasetError:
         # A column that is called id, and has values that recur, may be none: rows are numbered then.
         if fields.id is not None and chosen_id is None:
-            numbered = fields.model_copy(update={"id": None})
+            numbered = FieldMap(**{**fields.model_dump(), "id": None})
             with suppress(DatasetError):
                 return numbered, read_dataset(data, numbered)
         raise

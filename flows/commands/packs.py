@@ -27,8 +27,7 @@ def stamp(pack: str, packs_root: Path | None, console: Console) -> None:
 def verify(pack: str | None, packs_root: Path | None, console: Console) -> None:
     """Check one pack, or all. Raise ``PackError`` when one does not verify."""
     root = packs_root or SHIPPED_ROOT
-    stamps: dict[str, str] = {}
-    problems: list[Problem] = []
+    stamps, problems = dict[str, str](), list[Problem]()
     for each in [pack] if pack else known_packs(root):
         try:
             manifest = load_prompt_pack(each, root).manifest

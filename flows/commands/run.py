@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from tfgrpo.flows.console.console import Console
@@ -16,33 +17,15 @@ from tfgrpo.flows.run.close import report_unbegun
 from tfgrpo.flows.run.prepare import Prepared, prepare
 from tfgrpo.stores.errors import TfgrpoError
 
+# Thresholds of the garbage collector; the first is in objects, 700 by default. A run makes next to no cyclic garbage, and
+# searching for it took up to a tenth of its CPU.
 _COLLECT_AFTER: Final = (5_000, 10, 10)
-"""Thresholds of the garbage collector; the first is in objects, 700 by default. A run makes next to no cyclic garbage, and
-searching for it took up to a tenth of its CPU."""
 PASTED: Final = ("report", "next")
 """Lines of the morning page that are kept whole on a terminal."""
 
 
-def run(
-    pipeline: str,
-    settings: Mapping[str, str],
-    run_id: str | None,
-    resume: str | None,
-    replay: str | None,
-    console: Console,
-    *,
-    pay_again: bool,
-) -> int:
-    """Check everything cheap first, then start Prefect and learn."""
-    return _execute(console, pipeline, settings, run_id=run_id, resume=resume, replay=replay, pay_again=pay_again)
-
-
-def test(pipeline: str, settings: Mapping[str, str], run_id: str | None, console: Console) -> int:
-    """Compare the lessons in force with none on the sealed items, as a run."""
-    return _execute(console, pipeline, settings, run_id=run_id, test=True)
-
-
-def _execute(console: Console, pipeline: str, settings: Mapping[str, str], **named: Any) -> int:
+def run(pipeline: str, settings: Mapping[str, str], console: Console, **named: Any) -> int:
+    """Check everything cheap first, then start Prefect and learn. ``named``: fields of the request, such as ``run_id``."""
     request = RunRequest(pipeline=pipeline, settings=dict(settings), **named)
 
     def ended(summary: RunSummary) -> None:
@@ -62,6 +45,9 @@ def _execute(console: Console, pipeline: str, settings: Mapping[str, str], **nam
         raise
 
 
+test = partial(run, test=True)
+
+
 def _run(prepared: Prepared, screen: Screen) -> RunSummary:
     screen.say("starting Prefect …")
     # Objects made by the import of Prefect live as long as the process: the collector need not look at them, neither now nor
@@ -79,10 +65,9 @@ def _run(prepared: Prepared, screen: Screen) -> RunSummary:
 def show_summary(summary: RunSummary, console: Console) -> None:
     """Show people the morning page; of a run without one, how it ended."""
     style = {"finished": "bold green", "stopped": "bold yellow"}.get(summary.status, "bold red")
-    page = summary.details.get("morning")
     lines: list[tuple[str, str]] = [(summary.status, summary.message)]
-    if page:
+    if page := summary.details.get("morning"):
         lines = [(line["label"], line["text"]) for line in page["lines"]]
-    if page is None and (command := resume_command(summary.details)):
+    elif command := resume_command(summary.details):
         lines.append(("next", command))
     console.labelled(lines, style=style, whole=PASTED)

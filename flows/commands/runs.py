@@ -52,8 +52,7 @@ def runs(place: TaskPlace, console: Console, *, since: str | None = None) -> int
     now = utc_now()
     begin = None if since is None else moment_of(since, now)
     out = place.task.root.parent
-    named = [place.existing(console)] if place.is_named else []
-    tasks = named or [TaskPaths(out / name) for name in known_tasks(out)]
+    tasks = [place.existing(console)] if place.is_named else [TaskPaths(out / name) for name in known_tasks(out)]
     entries = [entry for task in tasks for entry in runs_of(task)]
     if len(tasks) > 1:
         entries.sort(key=lambda entry: (entry.started_at, entry.run_id), reverse=True)
@@ -109,7 +108,6 @@ def moment_of(text: str, now: datetime) -> datetime:
 
 
 def _wrong_since(begin: datetime, entries: Sequence[RunEntry]) -> str | None:
-    """Return what is wrong with the runs since a moment: those that failed, else that none has ended."""
     failed = [
         f"{entry.run_id} ({'killed' if entry.state == 'unfinished' else entry.state})"
         for entry in entries
@@ -123,7 +121,7 @@ def _wrong_since(begin: datetime, entries: Sequence[RunEntry]) -> str | None:
 
 def verify(name: str, place: TaskPlace, packs_root: Path | None, console: Console) -> int:
     """Print what is damaged, missing or changed of a task or of a run and its task; exit code 1 if anything is."""
-    task, runs = _asked(name, place)
+    task, runs = _task_and_runs(name, place)
     store = ExperienceStore(task.experiences, approved=stamps_in_force(packs_root), task_id=task.root.name)
     problems = [*task_problems(store, task), *(each for run in runs for each in run_problems(run))]
     with suppress(StoreError):  # among the problems
@@ -137,8 +135,7 @@ def verify(name: str, place: TaskPlace, packs_root: Path | None, console: Consol
     return 1 if problems else 0
 
 
-def _asked(name: str, place: TaskPlace) -> tuple[TaskPaths, list[RunPaths]]:
-    """Return a task with the runs to check: one, or all of them. Raise ``SettingsError`` for an unknown name."""
+def _task_and_runs(name: str, place: TaskPlace) -> tuple[TaskPaths, list[RunPaths]]:
     run = find_run(place.task, name, everywhere=not place.is_named)
     with suppress(ValueError):  # a name that none can have
         task = TaskPaths.of(place.task.root.parent, name)
@@ -149,8 +146,8 @@ def _asked(name: str, place: TaskPlace) -> tuple[TaskPaths, list[RunPaths]]:
         if run is None and place.task.run(name).root.is_dir():  # its manifest is missing
             run = place.task.run(name)
     if run is None:
-        known = ", ".join(known_tasks(place.task.root.parent)) or "none"
-        accepted = f"a run of {place.task.root.name} ({known_runs(place.task)}), or a task: {known}"
+        tasks = ", ".join(known_tasks(place.task.root.parent)) or "none"
+        accepted = f"a run of {place.task.root.name} ({known_runs(place.task)}), or a task: {tasks}"
         raise SettingsError.one("RUN|TASK", repr(name), accepted)
     return TaskPaths(run.root.parent.parent), [run]
 
@@ -176,8 +173,8 @@ def history(place: TaskPlace, console: Console) -> None:
             row = {name: getattr(each, name) for name in _OF_NIGHT} | {"at": each.at.isoformat()}
             row |= {name: getattr(each.run, name, None) for name in ("status", "model")}
             row |= {"calls": ledger and ledger.calls, "spent": ledger and spending(ledger)}
-            unshown = {"signatures", "previous", "night"}
-            nights.append({**row, "decision": decision and decision.model_dump(mode="json", exclude=unshown)})
+            row["decision"] = decision and decision.model_dump(mode="json", exclude={"signatures", "previous", "night"})
+            nights.append(row)
         console.result({"nights": nights, "problems": problems})
     elif not entries:
         console.say("This task has no night yet.")
@@ -214,8 +211,8 @@ def prune(keep: int, place: TaskPlace, console: Console, *, dry_run: bool) -> in
             left.append({**about, "bytes": size, "failed": failed, "why": why})
     freed = sum(each["bytes"] for each in pruned)
     if console.as_json:
-        asked = {"task_id": task.root.name, "keep": keep, "dry_run": dry_run}
-        console.result({**asked, "bytes": freed, "pruned": pruned, "left": left})
+        options = {"task_id": task.root.name, "keep": keep, "dry_run": dry_run}
+        console.result({**options, "bytes": freed, "pruned": pruned, "left": left})
     else:
         console.table(("run", "bytes"), [(each["run_id"], f"{each['bytes']:,}") for each in pruned])
         done = "would be pruned" if dry_run else "pruned"
@@ -226,16 +223,17 @@ def prune(keep: int, place: TaskPlace, console: Console, *, dry_run: bool) -> in
 
 
 def _prune(run: RunPaths, cited: Collection[str]) -> int:
-    """Prune a run that no process has open, and return the bytes that are free. Raise ``Timeout`` and ``StoreError``."""
     manifest = ManifestFile(run.manifest)
     with FileLock(run.root / ".lock", timeout=0, mode=0o600):  # nobody resumes it meanwhile
         content = manifest.read()
         if content.get("status") != "finished":
             raise StoreError("it was resumed meanwhile")
+        # Afterwards nothing would tell that a file was changed before.
         if "pruned_at" not in content:
-            refuse_changed(run)  # afterwards nothing would tell
+            refuse_changed(run)
         files = list(_pruned(run, cited))
-        if files:  # first: a kill leaves no run that only looks whole
+        # First the manifest: a kill leaves no run that only looks whole.
+        if files:
             manifest.update(pruned_at=content.get("pruned_at") or utc_now().isoformat(), files={})
         for path, text, _ in files:
             if text:

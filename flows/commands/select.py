@@ -74,8 +74,10 @@ def show(selected: Selected, console: Console) -> None:
         console.say(f"{'not graded':>12}  {reason if reason.startswith(name) else f'{name}: {reason}'}")
     more = " + unknown" if cost.unmeasured_attempts else ""
     calls, tokens = pluralize(cost.calls, "call") + more, pluralize(cost.tokens, "token") + more
-    known = "" if cost.usd is None else f"${cost.usd:.4f}{' (SIMULATED)' if selected.plan.simulated else ''}"
-    console.say(f"{'spent':>12}  {calls}, {tokens}, {known or 'at an unknown price'}, {selection.duration_s:.1f} s")
+    price = "at an unknown price"
+    if cost.usd is not None:
+        price = f"${cost.usd:.4f}{' (SIMULATED)' if selected.plan.simulated else ''}"
+    console.say(f"{'spent':>12}  {calls}, {tokens}, {price}, {selection.duration_s:.1f} s")
     if chosen is None:
         console.say(f"tfgrpo: {selected.message}", style="bold red")
         return

@@ -290,7 +290,6 @@ class Observers(Observer):
 SIMULATED_BANNER = "SIMULATED model: these figures show that the machine works, not that an agent got better"
 _LINES = 5
 """Lines an epoch without a terminal, besides the last."""
-_LESSONS_SHOWN = 8
 
 
 class Screen(NamedTuple):
@@ -383,12 +382,8 @@ class Progress(Observer):
         """Print the lessons of a batch on a terminal; otherwise count them for the next line."""
         self._stored += len(records)
         self._refused += rejected
-        if not self._console.is_terminal:
-            return
-        for record in records[:_LESSONS_SHOWN]:
+        for record in records if self._console.is_terminal else ():
             self._print(f"  {record.operation:>6}  {record.polarity}: {record.summary32}", "cyan")
-        if len(records) > _LESSONS_SHOWN:
-            self._print(f"          and {pluralize(len(records) - _LESSONS_SHOWN, 'more lesson')}", "dim")
 
     def epoch_ended(self, end: EpochEnd) -> None:
         """Replace the view of an epoch by one line."""

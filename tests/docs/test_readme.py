@@ -78,7 +78,7 @@ def main_job(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         place = at_desk(tmp_path_factory.mktemp("desk"), patch)
         told = Console(stderr=people)
-        assert run("tfgrpo-learning", {"dry_run": "true"}, "first", None, None, told, pay_again=False) == 0
+        assert run("tfgrpo-learning", {"dry_run": "true"}, told, run_id="first") == 0
     return TaskPaths.of(place / "out", "tfgrpo-learning"), said.getvalue()
 
 

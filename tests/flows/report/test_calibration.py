@@ -84,7 +84,8 @@ async def test_groups_are_calibrated_from_what_was_recorded_and_add_up():
     assert block["truth"] == "gt"
     assert {**block["rewarders"]["composite/judge"], "attempts": 6, "abstained": 0} == {
         "attempts": 6, "abstained": 0, "concordant": 2, "discordant": 2, "tied_by_judge": 0, "tied_in_truth": 2,
-        "tied_in_both": 0, "swaps": 0, "consistent": 0, "voted": 0, "disagreement": 0, "agreement": 0.5, "tau": pytest.approx(0.0), "swap_consistency": None,
+        "tied_in_both": 0, "swaps": 0, "consistent": 0, "voted": 0,
+        "disagreement": 0, "agreement": 0.5, "tau": pytest.approx(0.0), "swap_consistency": None,
         "vote_difference": None,
     }  # fmt: skip
     compared = block["rewarders"]["relative"]
