@@ -45,20 +45,9 @@ from tfgrpo.pipelines.plan.plan import Plan, pack_for
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.rewarders.importing import handed_over, is_handed_over
 from tfgrpo.rewarders.statistics.summary import Interval
+from tfgrpo.stores import errors
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.errors import (
-    CappedProblems,
-    ConfigError,
-    CorruptFile,
-    DatasetError,
-    Problem,
-    ProblemCollector,
-    RunAborted,
-    SettingsError,
-    StoreError,
-    python_names,
-    shown_value,
-)
+from tfgrpo.stores.errors import ConfigError, DatasetError, Problem, SettingsError
 from tfgrpo.stores.experiences.decisions import in_force
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import replace_text
@@ -77,13 +66,13 @@ logging.getLogger("tfgrpo").addHandler(logging.NullHandler())  # silent unless t
 _POLL_S: Final = 0.2
 _F = TypeVar("_F", bound=Callable[..., Any])
 NameOf: TypeAlias = Callable[[object], str]
+# Fields of a request that are no keywords.
 _ELSEWHERE: Final = {
     "actor": "agent",
     "dataset": "items, the first argument",
     "measures": "the command tfgrpo experiences measure",
     "test": "the command tfgrpo test",
 }
-"""Fields of a request that are no keywords."""
 _ITEM: Final = "a dict of JSON values, with None for what is missing"
 
 
@@ -243,7 +232,7 @@ def plan(items: Items | None = None, **options: Unpack[RunOptions]) -> Plan:
     Examples:
         >>> print(tfgrpo.plan("items.jsonl", agent=my_agent, model="my-model", base_url="…").forecast)
     """
-    with handed_over() as name_of, python_names():
+    with handed_over() as name_of, errors.python_names():
         prepared = prepared_run(items, options, name_of, starts=False)
         return replace(prepared.plan, warnings=prepared.warnings)
 
@@ -259,7 +248,7 @@ def select(prompt: str | None = None, *, k: int = 8, **options: Unpack[SelectOpt
     Examples:
         >>> tfgrpo.select("What is 17 * 23?", k=8, answer="391", rewarders=["gt"], model="my-model", base_url="…").text
     """
-    with handed_over() as name_of, python_names(), chdir("."):  # as in ``learn``
+    with handed_over() as name_of, errors.python_names(), chdir("."):  # as in ``learn``
         work = partial(select_best, select_request(prompt, k, options, name_of))
         try:
             asyncio.get_running_loop()
@@ -268,7 +257,7 @@ def select(prompt: str | None = None, *, k: int = 8, **options: Unpack[SelectOpt
         return in_background(work).result()
 
 
-@python_names()
+@errors.python_names()
 def prompt(task_id: str, *, out: str | os.PathLike[str] | None = None) -> str:
     """Return the system prompt of a task: its prompt pack with the lessons in force.
 
@@ -294,7 +283,7 @@ def prompt(task_id: str, *, out: str | os.PathLike[str] | None = None) -> str:
 
 
 def _learn(items: Items | None, options: RunOptions, *, progress: bool, stop: threading.Event) -> Result:
-    with handed_over() as name_of, python_names():
+    with handed_over() as name_of, errors.python_names():
         prepared = prepared_run(items, options, name_of, starts=True)
         console = PeopleConsole(stderr=True, highlight=False, force_jupyter=False)
         view = Observers(*([Progress(console)] if progress else []))
@@ -312,7 +301,7 @@ def _learn(items: Items | None, options: RunOptions, *, progress: bool, stop: th
     if summary.status == "refused":
         raise SettingsError([Problem(**problem) for problem in summary.details["problems"]])
     if summary.status == "failed":
-        error = RunAborted(summary.message.removeprefix("RunAborted: "))
+        error = errors.RunAborted(summary.message.removeprefix("RunAborted: "))
         if "run" in summary.details:
             error.add_note(f"its files are in {summary.details['run']}")
         raise error
@@ -455,9 +444,9 @@ class Result:
         run = RunPaths(self.folder)
         try:
             if not run.manifest.is_file():
-                raise CorruptFile(f"{run.manifest}: there is no such file")
+                raise errors.CorruptFile(f"{run.manifest}: there is no such file")
             lines: Sequence[tuple[str, str]] = Night.of(TaskPaths(run.root.parent.parent), run).lines
-        except (StoreError, OSError) as error:
+        except (errors.StoreError, OSError) as error:
             simulated = "SIMULATED " if self.simulated else ""
             ended = f"{simulated}{self.run_id} of {self.task_id}, {self.status}: {self.message}"
             lines = (("run", ended), ("look at", str(error)))
@@ -474,7 +463,7 @@ def _interval(gain: Mapping[str, float], compared: int) -> Interval:
     return Interval(gain["mean"], gain["low"], gain["high"], compared, CONFIDENCE)
 
 
-@python_names()
+@errors.python_names()
 def load_run(run: str | os.PathLike[str], *, task_id: str | None = None, out: str | os.PathLike[str] | None = None) -> Result:
     """Return the result of an earlier run by its folder, its id or ``latest``.
 
@@ -501,7 +490,7 @@ def prepared_run(items: Items | None, options: Mapping[str, Any], name_of: NameO
     """
     if items is None or isinstance(items, str | os.PathLike):
         return _checked(_run_request(items, options, name_of), preflight=starts)
-    checks = ProblemCollector()
+    checks = errors.ProblemCollector()
     lines = checks.run(_json_lines, items)
     digest = sha256_hex("".join(lines))
     requests = checks.run(_run_request, None, options, name_of, task=f"items-{digest[:8]}")
@@ -584,10 +573,10 @@ def _request_of(kind: type[RequestT], options: Mapping[str, Any], problems: Sequ
         request = kind(**fields)
     except ValidationError as error:
         refused = {str(each["loc"][0]): each["input"] for each in error.errors(include_url=False)}
-        problems = [*problems, *(Problem(name, shown_value(value), "text") for name, value in refused.items())]
+        problems = [*problems, *(Problem(name, errors.shown_value(value), "text") for name, value in refused.items())]
         request = kind(**{name: value for name, value in fields.items() if name not in refused})
     if problems:
-        checks = ProblemCollector()
+        checks = errors.ProblemCollector()
         checks.refuse(problems)
         checks.run(request.resolved, os.environ)
         checks.raise_problems()
@@ -646,7 +635,7 @@ def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:
     if isinstance(rows, Mapping | bytes) or not isinstance(rows, Iterable):
         kind = type(items).__name__
         raise DatasetError.one("items", f"a value of type {kind}", "a path, a list of dicts, or a DataFrame")
-    lines, problems = [], CappedProblems()
+    lines, problems = [], errors.CappedProblems()
     for number, item in enumerate(rows):
         try:
             if not isinstance(item, Mapping):

@@ -26,19 +26,19 @@ from tfgrpo.flows.orchestration.interrupts import run_signals
 from tfgrpo.flows.orchestration.second_signal import kill_after_second_signal
 from tfgrpo.stores.errors import ConfigError, TfgrpoError
 
+# Commands that SIGTERM stops as Ctrl-C does.
 _STOPPABLE = frozenset({"grade", "run", "select", "test"})
-"""Commands that SIGTERM stops as Ctrl-C does."""
+# Commands that a signal ends, SIGHUP, too; each sets its own handlers.
 _SERVERS = frozenset({"gateway", "serve-data", "serve-simulated"})
-"""Commands that a signal ends, SIGHUP, too; each sets its own handlers."""
 _HELP: Final = frozenset({"-h", "--help"})
 _STOPPED = 3
 CHECKING: Final = "checking settings, data and endpoint …"
+# Seconds at the end of the process before it reports that it is waiting.
 _SILENT_S: Final = 2.0
-"""Seconds at the end of the process before it reports that it is waiting."""
+# Seconds after that before the process is ended by force.
 _EXIT_S: Final = 5.0
-"""Seconds after that before the process is ended by force."""
+# Open files to ask for: what macOS allows at most. Its default of 256 is too few for a server.
 _FILES: Final = 10_240
-"""Open files to ask for: what macOS allows at most. Its default of 256 is too few for a server."""
 _LOG = logging.getLogger("tfgrpo.cli")
 
 

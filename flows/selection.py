@@ -54,8 +54,8 @@ from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.selection import history
 from tfgrpo.tasks.selection import round as rounds
 
+# Domain of packs that teach how to write process models.
 _MODELLING: Final = "process-models"
-"""Domain of packs that teach how to write process models."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,12 @@ from tfgrpo.tasks.exports.exporting import export_groups, report_path
 from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
 
 _PARQUET = ".parquet"
+# Options that mean something for some targets only.
 _TAKEN_BY: Final[dict[str, tuple[ExportTarget, ...]]] = {
     "min_gap": ("trl-dpo",),
     "pairs": ("trl-dpo",),
     "min_reward": ("trl-kto", "trl-sft"),
 }
-"""Options that mean something for some targets only."""
 
 
 class _Source(NamedTuple):

@@ -34,8 +34,8 @@ from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.stores.errors import ConfigError, PrefectUnavailable, SettingsError
 
+# Time for a server to answer; one that starts for the first time needs a dozen seconds.
 _TIMEOUT_S: Final = 60.0
-"""Time for a server to answer; one that starts for the first time needs a dozen seconds."""
 
 
 def deploy(console: Console, notify: str | None) -> None:

@@ -21,15 +21,8 @@ from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.flows.run.index import task_of_data
 from tfgrpo.pipelines.datasets.datasets import Dataset, open_source, read_dataset
 from tfgrpo.pipelines.datasets.text_forms import DatasetRow
+from tfgrpo.pipelines.plan import proposal
 from tfgrpo.pipelines.plan.data import split_items
-from tfgrpo.pipelines.plan.proposal import (
-    ProposedColumns,
-    Rewards,
-    chosen_options,
-    proposed_columns,
-    proposed_rewards,
-    unasked_answers,
-)
 from tfgrpo.pipelines.settings.addresses import checked_address
 from tfgrpo.pipelines.settings.model_choice import PriceList, is_local
 from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
@@ -39,8 +32,8 @@ from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.text import pluralize, quoted_names
 
 _HELD_OUT: Final = 0.3
+# Rows that decide what is in a column.
 _FIRST_ROWS: Final = 100
-"""Rows that decide what is in a column."""
 _SAMPLE: Final = 100
 _BATCH: Final = 25
 _ACCEPTED: Final = "items with one question each"
@@ -52,7 +45,7 @@ class _Basis(NamedTuple):
     model: str
     fields: FieldMap
     dataset: Dataset
-    rewards: Rewards
+    rewards: proposal.Rewards
     learn: int
     notes: tuple[str, ...]
 
@@ -108,7 +101,7 @@ def _basis(
 ) -> _Basis:
     data = data or ask("data: a .jsonl, .json, .csv, .tsv or .parquet file")
     # Before the next question: a wrong path shows at once.
-    columns = _columns(chosen, data, ask) if data else ProposedColumns({})
+    columns = _columns(chosen, data, ask) if data else proposal.ProposedColumns({})
     base_url = base_url or ask("endpoint, OpenAI-compatible", os.environ.get("OPENAI_BASE_URL", ""))
     model = model or ask("model", os.environ.get("TFGRPO_MODEL", ""))
     needed = {
@@ -126,7 +119,7 @@ def _basis(
     fields, dataset, rewards = _read(data, columns, chosen["id"])
     learn = len(split_items(dataset.items, _HELD_OUT).learn)
     notes = columns.notes if rewards.entries[0].name in ("gt", "judge") else ()
-    notes += tuple(unasked_answers(dataset.items, fields))
+    notes += tuple(proposal.unasked_answers(dataset.items, fields))
     if columns.options and fields.prompt != columns.prompt_with_options():
         left = quoted_names(columns_of(columns.options))
         notes += (f"the prompt is without the options in {left}: not every answer is one of them",)
@@ -139,7 +132,7 @@ def _answer(console: Console, question: str, default: str = "") -> str:
     return sys.stdin.readline().strip() or default
 
 
-def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], str]) -> ProposedColumns:
+def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], str]) -> proposal.ProposedColumns:
     columns = open_source(data, FieldMap()).columns()
     if "resourceSpans" in columns:
         raise DatasetError.one(data, "traces", _ACCEPTED)
@@ -152,7 +145,7 @@ def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], s
     readable = [column for column in columns if not is_template(column)]
     rows = open_source(data, FieldMap(id=None, prompt=readable[0])).rows if readable else ()
     first = [row.values for row in islice(rows, _FIRST_ROWS) if isinstance(row, DatasetRow)]
-    proposed = proposed_columns(columns, first, chosen)
+    proposed = proposal.proposed_columns(columns, first, chosen)
     if proposed.chat:
         raise DatasetError.one(data, f"conversations in the column {proposed.chat!r}", _ACCEPTED)
     if proposed.fields["prompt"] is None:
@@ -162,7 +155,7 @@ def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], s
             inner = next((path for values in first for path in _paths(values, "")), "")
             path = f"a path such as {inner}, " if inner else ""
             raise SettingsError.one("--prompt", unsure, f'its name, {path}or a template such as "{{question}} {{context}}"')
-        proposed = proposed_columns(columns, first, {**chosen, "prompt": prompt})
+        proposed = proposal.proposed_columns(columns, first, {**chosen, "prompt": prompt})
     return proposed
 
 
@@ -181,16 +174,16 @@ def _is_known(text: str, columns: Sequence[str]) -> bool:
     return False
 
 
-def _read(data: str, columns: ProposedColumns, chosen_id: str | None) -> tuple[FieldMap, Dataset, Rewards]:
+def _read(data: str, columns: proposal.ProposedColumns, chosen_id: str | None) -> tuple[FieldMap, Dataset, proposal.Rewards]:
     proposed = FieldMap.model_validate({name: of for name, of in columns.fields.items() if of or name == "id"})
     fields, dataset = _with_ids(data, proposed, chosen_id)
     if columns.options:
         # Not ``model_copy``, which would copy what the map has cached.
         shows = FieldMap(**{**fields.model_dump(), "prompt": columns.prompt_with_options()})
         choice = read_dataset(data, shows)
-        if rewards := chosen_options(data, choice.items, columns.count):
+        if rewards := proposal.chosen_options(data, choice.items, columns.count):
             return shows, choice, rewards
-    return fields, dataset, proposed_rewards(dataset.items)
+    return fields, dataset, proposal.proposed_rewards(dataset.items)
 
 
 def _with_ids(data: str, fields: FieldMap, chosen_id: str | None) -> tuple[FieldMap, Dataset]:

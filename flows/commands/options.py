@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tfgrpo.pipelines.settings.tree import Settings
 
 _MAX_CHARS = 200
+# Parts of the help by the section of the settings; the others are under ``Task``.
 _SECTIONS: Final = {"tfgrpo": "Learning", "dataset": "Data", "selection": "Selection", "model": "Model", "budget": "Budget"}
-"""Parts of the help by the section of the settings; the others are under ``Task``."""
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 

@@ -38,8 +38,8 @@ from tfgrpo.stores.runs import ManifestFile, expected_shape
 from tfgrpo.stores.text import pluralize
 
 _UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+# How far the clock of another host may be ahead of this one's.
 _CLOCKS_DIFFER: Final = timedelta(minutes=10)
-"""How far the clock of another host may be ahead of this one's."""
 _OF_NIGHT: Final = ("number", "night", "run_id", "outcome", "why", "simulated", "lessons", "added", "removed", "news")
 _COLUMNS = ("task", "run", "night", "started (UTC)", "state", "spent", "lessons tested", "result")
 
@@ -183,8 +183,8 @@ def history(place: TaskPlace, console: Console) -> None:
         console.say("`tfgrpo experiences rollback NO` puts a library that was in force into force again.")
 
 
+# Files that only a resume, a replay, an export and the making of a page or a table read.
 _REMOVED: Final = ("journal", "groups", "prompts", "metrics")
-"""Files that only a resume, a replay, an export and the making of a page or a table read."""
 
 
 def prune(keep: int, place: TaskPlace, console: Console, *, dry_run: bool) -> int:

@@ -25,8 +25,8 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u206
 _MAX_ROWS = 10_000
 _UNBOUNDED = 1_000_000
 _BAR, _MIN_QUOTE, _MAX_QUOTE = "    │ ", 20, 120
+# Width up to which columns of a plain table are padded.
 _MAX_WIDTH = 48
-"""Width up to which columns of a plain table are padded."""
 
 
 def visible(text: str) -> str:

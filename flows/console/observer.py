@@ -288,8 +288,8 @@ class Observers(Observer):
 
 
 SIMULATED_BANNER = "SIMULATED model: these figures show that the machine works, not that an agent got better"
+# Lines an epoch without a terminal, besides the last.
 _LINES = 5
-"""Lines an epoch without a terminal, besides the last."""
 
 
 class Screen(NamedTuple):

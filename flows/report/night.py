@@ -36,19 +36,19 @@ from tfgrpo.tasks.decision import sentence_of
 
 COLUMNS: Final = ("no.", "date (UTC)", "decision", "gain (95 %)", "lessons", "calls", "cost", "run", "besides")
 """Columns of the history; *besides* has a person's reasons, an early end, and what model, pack or dataset is new."""
+# Nights in the picture, the newest.
 _MOST: Final = 60
-"""Nights in the picture, the newest."""
 _LABELS: Final = 20
 _GRID_LINES: Final = 6
 MOST_LINES: Final = 10
 _EXCERPT_CHARS: Final = 60
+# Below it the same items come every night.
 _FEW_ITEMS: Final = 200
-"""Below it the same items come every night."""
 _FEW_CONFIRM: Final = 0.2
 _FEW_DIFFER: Final = 0.1
 _ENOUGH_PROPOSALS: Final = 10
+# Probability to help from which on a lesson needs no slot but the pack's.
 _SURE: Final = NormalDist().cdf(RULES.sure)
-"""Probability to help from which on a lesson needs no slot but the pack's."""
 _EPOCH_FIELDS: Final = frozenset(each.name for each in fields(EpochEnd))
 _JSON: Final = ("verdict", "headline", "about", "added", "removed", "in_force", "since", "nights_unchanged", "look", "next")
 

@@ -57,8 +57,8 @@ _ROLES = {
     "tool": "tools",
 }
 _ITEMS_SHOWN = 50
+# Limits for each item on the page, so that it stays small: `tfgrpo show` has the rest.
 _ITEM_LIMITS = ViewLimits(attempts=6, steps=6, chars=400)
-"""Limits for each item on the page, so that it stays small: `tfgrpo show` has the rest."""
 
 
 def _groups(night: Night) -> dict[str, Any]:

@@ -21,10 +21,10 @@ from tfgrpo.stores.text import pluralize
 
 _ROWS: Final = 50
 _NAMED: Final = 5
+# Arms in the order in which their items are listed: a sweep has the same items in every night.
 _FIRST: Final = ("library", "none", "group", "control")
-"""Arms in the order in which their items are listed: a sweep has the same items in every night."""
+# Settings that say which run it is, not what it does.
 _OF_A_RUN: Final = {"out", "task_id", "tfgrpo.night"}
-"""Settings that say which run it is, not what it does."""
 _FORMS: Final = {"before": ".3f", "after": ".3f", "difference": "+.3f"}
 _UNPAIRED: Final = {
     "only_before": "only before",

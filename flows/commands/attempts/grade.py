@@ -37,16 +37,8 @@ from tfgrpo.pipelines.settings.pipeline_file import find_pipeline
 from tfgrpo.pipelines.settings.tree import ActorSettings, FieldMap
 from tfgrpo.rewarders.runner import TIMEOUT_S, ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained
-from tfgrpo.stores.errors import (
-    CappedProblems,
-    DatasetError,
-    PipelineError,
-    Problem,
-    ProblemCollector,
-    RunAborted,
-    SettingsError,
-    shown_value,
-)
+from tfgrpo.stores import errors
+from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
 from tfgrpo.stores.experiences.credit import outside_range
 from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.ledger import Totals
@@ -59,8 +51,8 @@ from tfgrpo.tasks.runtime.runtime import Runtime
 BATCH: Final = 1_024
 """Completions that are graded together, as a trainer's request would have them."""
 _REASONS: Final = 20
+# What reasons of ``gt`` quote of a completion: ``'2 or 3' names several``.
 _QUOTED: Final = re.compile(r"\A(\w+: )'(?:[^'\\\n]|\\.)*'|(?<=clearly the answer: ).*")
-"""What reasons of ``gt`` quote of a completion: ``'2 or 3' names several``."""
 _STOPPED: Final = 3
 # Those of ``rollouts.jsonl`` are among them; of several in a line the first counts.
 _IDS: Final = ("sample_id", "item_id", "id")
@@ -90,7 +82,7 @@ def read_completions(path: Path, unknown: Callable[[str], str] | None) -> list[G
 
     ``unknown`` is that of the grading; None: the ids cannot be checked.
     """
-    problems, items = CappedProblems(), list[GradeItem]()
+    problems, items = errors.CappedProblems(), list[GradeItem]()
     source = open_source(str(path), FieldMap())
     for row in source.rows:
         if isinstance(row, Problem):
@@ -128,7 +120,7 @@ def _completion(values: Mapping[str, object], where: str) -> GradeItem:
         problems = []
         for field in dict.fromkeys(str(each["loc"][0]) for each in error.errors()):
             key, accepted = names.get(field, field), "text" if field in names else f"{_FACTS[field]} or null"
-            problems.append(Problem(where, f"{shown_value(values.get(key))} in {key!r}", accepted))
+            problems.append(Problem(where, f"{errors.shown_value(values.get(key))} in {key!r}", accepted))
         raise DatasetError(problems) from None
 
 
@@ -215,7 +207,7 @@ class PipelineGrading:
         """Check and load what the settings name for grading. Raise ``ConfigError`` with all problems."""
         # No actor attempts anything: what the settings say of one is not started.
         settings = resolved.settings.model_copy(update={"actor": ActorSettings()})
-        checks = ProblemCollector()
+        checks = errors.ProblemCollector()
         mixes = checks.run(mix_of, settings)
         built = checks.run(checked_scorers, settings, mixes[0], group_size=2) if mixes else []
         data = checks.run(read_every, settings, mixes[0]) if mixes else []
@@ -290,7 +282,7 @@ class PipelineGrading:
 def _stopped(judges: Sequence[GroupJudge]) -> str | None:
     """Return why the budget refused a judge; None if it did not. Raise ``RunAborted`` if none can be asked any more."""
     if fatal := next((each.spend.fatal for each in judges if each.spend.fatal), None):
-        raise RunAborted(fatal)
+        raise errors.RunAborted(fatal)
     return next((each.spend.budget_refused for each in judges if each.spend.budget_refused), None)
 
 
@@ -315,7 +307,7 @@ def grade(  # noqa: PLR0913 - its options
     pipeline: str | None,
     settings: Mapping[str, str],
     console: Console,
-    checks: ProblemCollector,
+    checks: errors.ProblemCollector,
 ) -> int:
     """Check everything, grade, print. Return 1 if nothing could be graded, 3 if the budget was spent before all was."""
     mix, target = is_mix(Path(config)), None if to is None else Path(to)
@@ -387,8 +379,8 @@ def _grading(
         return MixGrading.load(Path(config), grader_timeout or TIMEOUT_S, resolved)
     try:
         find_pipeline(config)
-    except PipelineError as error:
-        raise PipelineError([replace(each, source="CONFIG") for each in error.problems]) from None
+    except errors.PipelineError as error:
+        raise errors.PipelineError([replace(each, source="CONFIG") for each in error.problems]) from None
     request = RunRequest(pipeline=config, settings=dict(settings))
     return PipelineGrading.load(request.resolved(os.environ))
 
@@ -423,7 +415,7 @@ def _result(graded: Sequence[Graded], grading: Grading, target: Path | None) -> 
         for name, rows in of_dataset.items()
     }
     lost = (each.grade.errors.items() for each in graded if each.grade.reward is None)
-    reasons = Counter(f"{part}: {why.removeprefix(f'{part}: ')}" for errors in lost for part, why in errors)
+    reasons = Counter(f"{part}: {why.removeprefix(f'{part}: ')}" for reasons in lost for part, why in reasons)
     spent = grading.spent
     return {
         "completions": len(graded),

@@ -18,8 +18,8 @@ from tfgrpo.stores.runs import ManifestFile
 from tfgrpo.stores.text import pluralize, shorten_middle
 
 _ROWS: Final = 50
+# Characters of a text on the terminal; `--json` has it whole.
 _CHARS: Final = 4_000
-"""Characters of a text on the terminal; `--json` has it whole."""
 _NAMED: Final = 10
 
 
