@@ -36,12 +36,10 @@ _TAKEN_BY: Final[dict[str, tuple[ExportTarget, ...]]] = {
 class _Source(NamedTuple):
     name: str
     groups: Callable[[Counter[str]], Iterator[RolloutGroup]]
-    """The groups; counts in its argument those that are skipped."""
-    export_path: Callable[[str], Path]
-    """Default path of an export by its file name."""
+    """Counts in its argument the groups that are skipped."""
+    default_path: Callable[[str], Path]
     notes: tuple[str, ...] = ()
     limits: Mapping[str, Any] = EMPTY
-    """Limits that the run sets."""
 
 
 def export(
@@ -60,24 +58,16 @@ def export(
     if to is None:
         raise SettingsError.one("--to", "nothing", ", ".join(TARGETS))
     own: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
-    if problems := [
-        Problem(f"--{name.replace('_', '-')}", f"it with {to}", f"{' or '.join(_TAKEN_BY[name])} only")
-        for name in own
-        if to not in _TAKEN_BY[name]
-    ]:
-        raise SettingsError(problems)
+    for_others = [name for name in own if to not in _TAKEN_BY[name]]
+    if for_others:
+        takers = {f"--{name.replace('_', '-')}": f"{' or '.join(_TAKEN_BY[name])} only" for name in for_others}
+        raise SettingsError([Problem(name, f"it with {to}", targets) for name, targets in takers.items()])
     source = _source(run, place, console, bare=prompt == "bare")
-    wanted = ExportOptions(
-        target=to,
-        prompt=prompt,
-        degenerate=degenerate or ("flag" if to == "jsonl" else "drop"),
-        phase=phase,
-        **own,
-        **source.limits,
-    )
-    ending = "groups" if wanted.target == "jsonl" else wanted.target
-    path = Path(file) if file else source.export_path(f"{source.name}-{ending}.jsonl")
-    if path.suffix == _PARQUET and wanted.target != "verl":
+    degenerate = degenerate or ("flag" if to == "jsonl" else "drop")
+    wanted = ExportOptions(target=to, prompt=prompt, degenerate=degenerate, phase=phase, **own, **source.limits)
+    ending = "groups" if to == "jsonl" else to
+    path = Path(file) if file else source.default_path(f"{source.name}-{ending}.jsonl")
+    if path.suffix == _PARQUET and to != "verl":
         raise SettingsError.one("--file", path.name, "a .jsonl file; Parquet only with --to verl")
     if path.resolve() == Path(run).resolve():
         raise SettingsError.one("--file", str(path), "a file other than the one that is read")
@@ -118,13 +108,9 @@ def _print(report: ExportReport, path: Path, console: Console) -> None:
     answer = report.as_json()
     for note in report.notes:
         console.say(note, style="bold yellow" if note.startswith("SIMULATED") else "yellow")
-    left = [
-        (what, str(count), reason)
-        for what in ("groups", "rollouts", "logprobs")
-        for reason, count in answer["left_out"][what].items()
-    ]
-    if left:
-        console.show(("left out", "count", "why"), left)
+    kinds = ("groups", "rollouts", "logprobs")
+    if left := [(kind, str(count), reason) for kind in kinds for reason, count in answer["left_out"][kind].items()]:
+        console.table(("left out", "count", "why"), left, people=True)
     if report.file is None:
         none = f"none of {pluralize(report.groups['read'], 'group')} can be exported as {report.options.target}"
         console.say(f"tfgrpo: {none}; the report is {report_path(path)}", style="bold red", wrap=False)

@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -152,19 +152,9 @@ def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], s
         prompt = ask(f"column of the prompts, of {quoted_names(columns)}")
         if not _is_known(prompt, columns):
             unsure = f"no column that is surely it among {quoted_names(columns)}"
-            inner = next((path for values in first for path in _paths(values, "")), "")
-            path = f"a path such as {inner}, " if inner else ""
-            raise SettingsError.one("--prompt", unsure, f'its name, {path}or a template such as "{{question}} {{context}}"')
+            raise SettingsError.one("--prompt", unsure, "its name, or a path such as data.question, or a template over them")
         proposed = proposal.proposed_columns(columns, first, {**chosen, "prompt": prompt})
     return proposed
-
-
-def _paths(values: Mapping[str, object], above: str) -> Iterator[str]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _paths(value, f"{above}{name}.")
-        elif above and isinstance(value, str):
-            yield f"{above}{name}"
 
 
 def _is_known(text: str, columns: Sequence[str]) -> bool:

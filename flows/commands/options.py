@@ -54,14 +54,12 @@ class TaskPlace:
     def existing(self, console: Console) -> TaskPaths:
         """Return ``chosen``. Raise ``SettingsError`` for one that was not run."""
         task = self.chosen(console)
-        out, name = task.root.parent, repr(task.root.name)
         if task.root.is_dir():
             return task
-        if tasks := known_tasks(out):
-            raise SettingsError.one("--task-id", name, f"a task that was run: {', '.join(tasks)}")
-        first = "`tfgrpo run --dry-run` makes the first"
+        out, first = task.root.parent, "`tfgrpo run --dry-run` makes the first"
+        tasks = ", ".join(known_tasks(out)) or f"there are no runs in {out} yet, {first}"
         if self.is_named:
-            raise SettingsError.one("--task-id", name, f"a task that was run; there are no runs in {out} yet, {first}")
+            raise SettingsError.one("--task-id", repr(task.root.name), f"a task that was run: {tasks}")
         raise SettingsError.one(str(out), "no runs yet", f"a directory with runs; {first}")
 
     def run(self, name: str, console: Console) -> RunPaths:

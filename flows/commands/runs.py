@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final
@@ -50,7 +50,7 @@ def runs(place: TaskPlace, console: Console, *, since: str | None = None) -> int
     With ``since``, only those that were under way since then; return 1 if one of them failed, or none has ended.
     """
     now = utc_now()
-    begin = None if since is None else moment_of(since, now)
+    begin = None if since is None else _moment_of(since, now)
     out = place.task.root.parent
     tasks = [place.existing(console)] if place.is_named else [TaskPaths(out / name) for name in known_tasks(out)]
     entries = [entry for task in tasks for entry in runs_of(task)]
@@ -68,20 +68,7 @@ def runs(place: TaskPlace, console: Console, *, since: str | None = None) -> int
         shown = [{name: each.isoformat() if isinstance(each, datetime) else each for name, each in row.items()} for row in rows]
         console.result({"runs": shown, **({"totals": totals} if totals else {}), **checked})
     elif entries:
-        cells = (
-            (
-                entry.task_id,
-                entry.run_id,
-                NOTHING if entry.night is None else str(entry.night),
-                f"{entry.started_at:%Y-%m-%d %H:%M}",
-                entry.state,
-                NOTHING if entry.ledger is None else f"{spending(entry.ledger)}{' (SIMULATED)' if entry.simulated else ''}",
-                NOTHING if entry.lessons is None else str(entry.lessons),
-                "; ".join(filter(None, (entry.message, entry.items_changed))) or NOTHING,
-            )
-            for entry in entries
-        )
-        console.table(_COLUMNS, cells)
+        console.table(_COLUMNS, map(_row, entries))
         for total in _totals(entries):
             simulated = " (SIMULATED)" if total["simulated"] else ""
             count, calls = pluralize(total["runs"], "run"), pluralize(total["calls"], "call")
@@ -93,18 +80,21 @@ def runs(place: TaskPlace, console: Console, *, since: str | None = None) -> int
     return int(wrong is not None)
 
 
-def moment_of(text: str, now: datetime) -> datetime:
-    """Return the moment of an age such as ``26h`` or ``7d``, or of a date. Raise ``SettingsError`` for anything else."""
-    age = re.fullmatch(r"(\d{1,6})\s*([mhdw])", text.strip().lower(), re.ASCII)
-    try:
-        if age is not None:
-            return now - int(age[1]) * _UNITS[age[2]]
-        moment = datetime.fromisoformat(text.strip())
-    except (ValueError, OverflowError):
-        moment = None
-    if moment is None or (moment := moment if moment.tzinfo else moment.replace(tzinfo=UTC)) > now:
-        raise SettingsError.one("--since", repr(text), "an age such as 1d, 26h or 90m, or a date in the past (UTC)")
-    return moment
+def _row(entry: RunEntry) -> tuple[str, ...]:
+    spent = NOTHING if entry.ledger is None else f"{spending(entry.ledger)}{' (SIMULATED)' if entry.simulated else ''}"
+    night, lessons = (NOTHING if count is None else str(count) for count in (entry.night, entry.lessons))
+    message = "; ".join(filter(None, (entry.message, entry.items_changed))) or NOTHING
+    started = f"{entry.started_at:%Y-%m-%d %H:%M}"
+    return entry.task_id, entry.run_id, night, started, entry.state, spent, lessons, message
+
+
+def _moment_of(age: str, now: datetime) -> datetime:
+    match = re.fullmatch(r"(\d{1,6})\s*([mhdw])", age.strip().lower(), re.ASCII)
+    # Some 900,000 days ago there was no date.
+    with suppress(OverflowError):
+        if match is not None:
+            return now - int(match[1]) * _UNITS[match[2]]
+    raise SettingsError.one("--since", repr(age), "an age such as 1d, 26h or 90m")
 
 
 def _wrong_since(begin: datetime, entries: Sequence[RunEntry]) -> str | None:

@@ -50,20 +50,12 @@ def show(selected: Selected, console: Console) -> None:
     for warning in selected.warnings:
         console.say(f"warning: {warning}", style="yellow")
     selection, chosen, cost = selected.selection, selected.chosen, selected.selection.cost
-    rows = [
-        [
-            "→" if candidate.index == chosen else "",
-            str(candidate.index),
-            candidate.outcome.name,
-            decimal(candidate.reward),
-            NOTHING if candidate.advantage is None else f"{candidate.advantage:+.2f}",
-            str(len(candidate.refused)),
-            f"{candidate.temperature:g}",
-            f"{candidate.latency_s:.2f}",
-        ]
-        for candidate in selection.candidates
-    ]
-    console.show(_COLUMNS, rows)
+    rows = []
+    for each in selection.candidates:
+        advantage = NOTHING if each.advantage is None else f"{each.advantage:+.2f}"
+        figures = (decimal(each.reward), advantage, str(len(each.refused)), f"{each.temperature:g}", f"{each.latency_s:.2f}")
+        rows.append(("→" if each.index == chosen else "", str(each.index), each.outcome.name, *figures))
+    console.table(_COLUMNS, rows, people=True)
     for candidate in selection.candidates:
         if not candidate.valid:
             console.say(f"{candidate.index:>12}  {first_line(candidate.outcome.reason)}")

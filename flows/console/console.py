@@ -14,7 +14,6 @@ from dataclasses import asdict
 from itertools import chain, islice
 from typing import Any
 
-from rich import box
 from rich.console import Console as RichConsole
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +22,6 @@ from tfgrpo.stores.errors import ConfigError
 
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _MAX_ROWS = 10_000
-_UNBOUNDED = 1_000_000
 _BAR, _MIN_QUOTE, _MAX_QUOTE = "    │ ", 20, 120
 # Width up to which columns of a plain table are padded.
 _MAX_WIDTH = 48
@@ -122,26 +120,20 @@ class Console:
         """
         self.people.print(Text(visible(text), style=style), soft_wrap=not (wrap and self.people.is_terminal))
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print a table as the result: drawn on a terminal wide enough for its words, else a line per row.
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, people: bool = False) -> None:
+        """Print a table as the result, or for people: a line per row, with ids whole, which people copy.
 
-        A drawn one would cut ids, which people copy. Only the first rows are kept in memory; they decide the widths.
+        Only the first rows are kept in memory; they decide the widths.
         """
-        cells = ([visible(cell) for cell in row] for row in rows)
-        head = list(islice(cells, _MAX_ROWS))
-        if self._stdout.is_terminal and len(head) < _MAX_ROWS:
-            table, unbounded = _drawn(columns, head), self._stdout.options.update(max_width=_UNBOUNDED)
-            if self._stdout.measure(table, options=unbounded).minimum <= self._stdout.width:
-                self._stdout.print(table, soft_wrap=False)
-                return
-        first = [list(columns), *map(_flat, head)]
-        widths = [min(max(len(row[column]) for row in first), _MAX_WIDTH) for column in range(len(columns))]
-        for row in chain(first, map(_flat, cells)):
-            self.text("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-    def show(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print a small table for people."""
-        self.people.print(_drawn(columns, [[visible(cell) for cell in row] for row in rows]), soft_wrap=False)
+        cells = ([" ".join(visible(cell).split()) for cell in row] for row in rows)
+        first = [list(columns), *islice(cells, _MAX_ROWS)]
+        widths = [min(max(map(len, column)), _MAX_WIDTH) for column in zip(*first, strict=True)]
+        for row in chain(first, cells):
+            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            if people:
+                self.say(line, wrap=False)
+            else:
+                self.text(line)
 
     def labelled(self, lines: Sequence[tuple[str, str]], *, style: str = "", whole: Collection[str] = ()) -> None:
         """Print labels with texts for people, the first line in ``style``; those labelled as in ``whole`` never wrap."""
@@ -172,14 +164,3 @@ class Console:
         self.say(f"tfgrpo: {message}", style="bold red")
         if self.as_json:
             self.result({"status": status, "message": message})
-
-
-def _flat(row: Sequence[str]) -> list[str]:
-    return [" ".join(cell.split()) for cell in row]
-
-
-def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table

@@ -365,12 +365,12 @@ class Progress(Observer):
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:
         """Count a group."""
-        epoch, self._totals = self._epoch, totals
-        before = epoch.groups * _LINES // max(epoch.start.groups, 1)
+        epoch, self._totals, every = self._epoch, totals, self._epoch.start.groups
+        before = epoch.groups
         epoch.add([result])
-        after = epoch.groups * _LINES // max(epoch.start.groups, 1)
-        if not self._console.is_terminal and after > before and epoch.groups < epoch.start.groups:
-            self._print(f"  {epoch.groups}/{epoch.start.groups} groups, {', '.join(self._figures())}")
+        is_due = before * _LINES // max(every, 1) < epoch.groups * _LINES // max(every, 1)
+        if is_due and epoch.groups < every and not self._console.is_terminal:
+            self._print(f"  {epoch.groups}/{every} groups, {', '.join(self._figures())}")
 
     def first_batch(self, noticed: FirstBatch) -> None:
         """Print what is wrong with the rewards, and the attempts that show it."""
@@ -392,11 +392,11 @@ class Progress(Observer):
         if end.mean_reward is None:
             facts.append("no rollout was scored")
         else:
+            # Of an epoch that ended before the run was resumed no group is seen.
             reward = epoch.reward if epoch.scored else f"reward {end.mean_reward:.3f}"
             facts.append(f"{reward} over {pluralize(end.scored, 'rollout')}")
         if end.lost:
-            why = f" ({end.lost_mostly})" if end.lost_mostly else ""
-            facts.append(f"{end.lost} lost{why}")
+            facts.append(f"{end.lost} lost ({end.lost_mostly})")
         if end.phase == "train":
             facts.append(pluralize(end.informative, "informative group"))
             facts.append(f"{pluralize(self._stored, 'lesson')} stored and {self._refused} refused")
@@ -425,20 +425,16 @@ class Progress(Observer):
             figures.append(f"{epoch.rollouts.lost} lost")
         if self._stored:
             figures.append(f"{pluralize(self._stored, 'lesson')} stored")
-        cap = f" of {self._budget.max_calls:,}" if self._budget.max_calls is not None else ""
-        figures.append(plus_unknown(f"{totals.calls:,}{cap} calls" if cap else pluralize(totals.calls, "call"), totals))
-        cap = f" of ${self._budget.max_usd:g}" if self._budget.max_usd is not None else ""
-        figures.append(money(totals) + cap)
+        calls, most, most_usd = pluralize(totals.calls, "call"), self._budget.max_calls, self._budget.max_usd
+        figures.append(plus_unknown(calls if most is None else f"{totals.calls:,} of {most:,} calls", totals))
+        figures.append(money(totals) + ("" if most_usd is None else f" of ${most_usd:g}"))
         return [*figures, time_left(epoch, self._groups_left, self._now() - self._began)]
 
     def _view(self) -> Group:
         epoch = self._epoch
+        bar = ProgressBar(total=max(epoch.start.groups, 1), completed=epoch.groups, width=30)
         head = Table.grid(padding=(0, 2))
-        head.add_row(
-            Text(epoch.start.title, style="bold"),
-            ProgressBar(total=max(epoch.start.groups, 1), completed=epoch.groups, width=30),
-            Text(f"{epoch.groups}/{epoch.start.groups} groups"),
-        )
+        head.add_row(Text(epoch.start.title, style="bold"), bar, Text(f"{epoch.groups}/{epoch.start.groups} groups"))
         return Group(head, Text("  " + " · ".join(self._figures()), overflow="fold"))
 
     def _print(self, text: str, style: str = "") -> None:

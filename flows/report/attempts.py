@@ -86,30 +86,26 @@ class AttemptView:
     def of_row(cls, row: AttemptRow, cut: Callable[[str], str]) -> Self:
         """Return a line of ``rollouts.jsonl``; one of another shape fails here, where its file is known."""
         outcome, reward = row["outcome"], row["outcome"].get("reward")
+        same = ("rollout_id", "item_id", "epoch", "phase", "arm", "index", "prompt_tokens", "completion_tokens")
+        scores = (
+            RewardScore(str(each["rewarder_id"]), float(each["score"]), cut(each["evidence"]), each.get("details"))
+            for each in row["scores"]
+        )
+        # Without a journal these are all that is known of its steps.
+        tools = (
+            Frame("tool", it["tool"], "", it["tokens"], it["cost_usd"], it["latency_ms"], None if it["ok"] else "failed")
+            for it in row.get("tools") or ()
+        )
         return cls(
-            rollout_id=str(row["rollout_id"]),
-            item_id=str(row["item_id"]),
-            epoch=row["epoch"],
-            phase=row["phase"],
-            arm=row["arm"],
-            index=row["index"],
+            **{name: row[name] for name in same},
             outcome=outcome["name"],
             reward=None if reward is None else float(reward),
             error_type=outcome.get("error_type"),
             reason=outcome.get("reason"),
             output=cut(row["output"]),
-            scores=tuple(
-                RewardScore(str(each["rewarder_id"]), float(each["score"]), cut(each["evidence"]), each.get("details"))
-                for each in row["scores"]
-            ),
+            scores=tuple(scores),
             summary=str(row.get("summary") or ""),
-            steps=tuple(
-                Frame("tool", it["tool"], "", it["tokens"], it["cost_usd"], it["latency_ms"], None if it["ok"] else "failed")
-                for it in row.get("tools") or ()
-            )
-            or None,
-            prompt_tokens=row["prompt_tokens"],
-            completion_tokens=row["completion_tokens"],
+            steps=tuple(tools) or None,
             cost_usd=row.get("cost_usd"),
             latency_s=row.get("latency_s"),
         )

@@ -172,18 +172,14 @@ def picture(entries: Iterable[HistoryEntry]) -> dict[str, Any] | None:
     """Return what the picture of the newest nights is drawn from; None for fewer than two nights with a gain."""
     nights = [each for each in entries if each.decision is not None and each.decision.ends_night]
     shown = nights[-_MOST:]
-    gains = [each.decision.total if each.decision else None for each in shown]
-    drawn = [gain for gain in gains if gain is not None]
+    # A night is drawn in the middle of its stretch of the axis.
+    gains = [(index + 0.5, each.decision.total) for index, each in enumerate(shown) if each.decision]
+    drawn = [gain for _, gain in gains if gain is not None]
     if len(drawn) < 2:
         return None
     return {
         "nights": shown,
-        # The stretches of nights with a gain, each with the position of its middle.
-        "bands": [
-            list(band)
-            for has_gain, band in groupby(((at + 0.5, gain) for at, gain in enumerate(gains)), lambda each: each[1] is not None)
-            if has_gain
-        ],
+        "bands": [list(band) for has_gain, band in groupby(gains, lambda each: each[1] is not None) if has_gain],
         "every": -(-len(shown) // _LABELS),
         "x": Scale(0, len(shown), 66, 708),
         "y": round_scale(min(0.0, *(gain.low for gain in drawn)), max(1.0, *(gain.high for gain in drawn))),
@@ -466,10 +462,9 @@ class Night:
         learned, size = [end for end in ends if end.phase == "train"], self.block("settings", "tfgrpo").get("group_size")
         groups = sum(end.scored + end.lost for end in learned) // size if size else 0
         if (differ := sum(end.informative for end in learned)) < _FEW_DIFFER * groups:
-            yield (
-                f"attempts at an item end alike: {differ} of {pluralize(groups, 'group')} had a difference to learn from; "
-                "a higher tfgrpo.temperature.train or a larger tfgrpo.group_size finds more"
-            )
+            few = f"{differ} of {pluralize(groups, 'group')} had a difference to learn from"
+            more = "a higher tfgrpo.temperature.train or a larger tfgrpo.group_size finds more"
+            yield f"attempts at an item end alike: {few}; {more}"
         counts = self.block("tfgrpo", "proposals")
         total, confirmed = sum(counts.values()) - counts.get("refused", 0), counts.get("confirmed", 0)
         made, screened = sum(counts.values()), self.block("tfgrpo", "screened")

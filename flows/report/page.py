@@ -119,7 +119,6 @@ class RoleCost:
     prompt: int = 0
     completion: int = 0
     without_usage: int = 0
-    """Replies, or attempts of an agent with calls of unknown usage, whose tokens are unknown."""
     usd: Column = field(default_factory=Column)
     latency_s: Column = field(default_factory=Column)
 
@@ -131,8 +130,9 @@ class RoleCost:
         payload = entry["payload"]
         self.calls += 1
         tally = payload.get("tally")
+        # Of an agent whose calls are entries of their own, or are its own account.
         if tally is not None and tally["calls"]:
-            return  # an agent whose calls are entries of their own, or are its own account
+            return
         usage = usage_of(payload.get("usage"))
         if usage is not None:
             self.prompt += usage.prompt
@@ -200,8 +200,7 @@ def learned(night: Night) -> tuple[dict[str, Any], Rollouts]:
         lessons.append(LessonView(record, len(groups[name]), contrasts, known.get(name, {})))
     in_order = [each for each in lessons if each.known]
     in_order.sort(key=lambda each: (STATES.index(each.known["state"]), -each.known["effect"]["mean"]))
-    others = [each for each in lessons if not each.known]
-    missing = len(known) - len(in_order)
+    others, missing = [each for each in lessons if not each.known], len(known) - len(in_order)
     return {"known": in_order, "others": others, "missing": missing, "unreadable": unreadable}, rollouts
 
 
