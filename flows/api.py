@@ -614,11 +614,11 @@ def _of_items(problem: Problem, name: str) -> Problem:
     _, mark, line = problem.source.partition(name)
     if not mark:
         return problem
-    given = re.sub(r" of line (\d+) again$", lambda match: f" of items[{int(match[1]) - 1}] again", problem.given)
+    value = re.sub(r" of line (\d+) again$", lambda match: f" of items[{int(match[1]) - 1}] again", problem.given)
     if re.fullmatch(r":(?: lines?)? ?\d+(?:, \d+)*(?:| and [\d,]+ more)", line):
         numbers, *more = line.lstrip(": lines").partition(" and ")
         line = re.sub(r"\d+", lambda number: f"[{int(number[0]) - 1}]", numbers).replace(", ", ", items") + "".join(more)
-    return replace(problem, source=f"items{line}", given=given)
+    return replace(problem, source=f"items{line}", given=value)
 
 
 def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from tfgrpo.flows.commands.options import TaskPlace
+from tfgrpo.flows.commands.options import TaskChoice
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.flows.run.damage import refuse_changed
@@ -50,7 +50,7 @@ def export(
     prompt: Literal["as-sent", "bare"],
     degenerate: Literal["drop", "flag"] | None,
     phase: Literal["train", "eval", "all"],
-    place: TaskPlace,
+    choice: TaskChoice,
     console: Console,
     **limits: float | None,
 ) -> int:
@@ -62,7 +62,7 @@ def export(
     if for_others:
         takers = {f"--{name.replace('_', '-')}": f"{' or '.join(_TAKEN_BY[name])} only" for name in for_others}
         raise SettingsError([Problem(name, f"it with {to}", targets) for name, targets in takers.items()])
-    source = _source(run, place, console, bare=prompt == "bare")
+    source = _source(run, choice, console, bare=prompt == "bare")
     degenerate = degenerate or ("flag" if to == "jsonl" else "drop")
     wanted = ExportOptions(target=to, prompt=prompt, degenerate=degenerate, phase=phase, **own, **source.limits)
     ending = "groups" if to == "jsonl" else to
@@ -79,13 +79,13 @@ def export(
     return 0 if report.file else 1
 
 
-def _source(name: str, place: TaskPlace, console: Console, *, bare: bool) -> _Source:
+def _source(name: str, choice: TaskChoice, console: Console, *, bare: bool) -> _Source:
     path = Path(name)
     if path.suffix in {".jsonl", _PARQUET} or path.is_file():
         if path.suffix == _PARQUET:
             raise SettingsError.one("RUN", name, "a .jsonl file of groups")
         return _Source(path.stem, lambda _: read_groups(path), path.with_name)
-    run = place.run(name, console)
+    run = choice.run(name, console)
     refuse_changed(run)
     facts = facts_of_run(run)
     notes = []

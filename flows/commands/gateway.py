@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from tfgrpo.flows.commands.options import TaskPlace, token_of, with_used_task
+from tfgrpo.flows.commands.options import TaskChoice, token_of, with_used_task
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file, installed_version
 from tfgrpo.flows.orchestration.request import FlowRequest
@@ -253,7 +253,7 @@ def mcp(settings: Mapping[str, str], console: Console) -> None:
         raise SettingsError.one("tfgrpo mcp", "no package mcp", "`pip install 'tfgrpo[mcp]'`")
     from mcp.server.mcpserver import MCPServer  # noqa: PLC0415 - an extra
 
-    paths = TaskPlace(used.out, used.task_id).existing(console)
+    paths = TaskChoice(used.out, used.task_id).existing(console)
     packs_root = Path(used.packs_root) if used.packs_root else None
     server = MCPServer("tfgrpo")
 

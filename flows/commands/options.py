@@ -28,11 +28,13 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
-class TaskPlace:
+class TaskChoice:
     """Which task is meant: that of the options, else of the environment, else the one used last."""
 
     out: str | None = None
     task_id: str | None = None
+    packs_root: Path | None = None
+    """Directory of the packs, where a command has that option, too."""
 
     @property
     def is_named(self) -> bool:
@@ -116,11 +118,12 @@ def grouped(values: Mapping[str, Any], options: Sequence[Option]) -> dict[str, A
             pipeline = own.pop("pipeline")
             arguments["settings"] = own | settings
         arguments["pipeline"] = pipeline or "tfgrpo-learning"
-    if "task_id" in arguments:
-        arguments["place"] = TaskPlace(arguments.pop("out"), arguments.pop("task_id"))
     if "packs_root" in arguments:
         root = arguments["packs_root"] or os.environ.get("TFGRPO_PACKS_ROOT")
         arguments["packs_root"] = Path(root) if root else None
+    if "task_id" in arguments:
+        choice = TaskChoice(arguments.pop("out"), arguments.pop("task_id"), arguments.pop("packs_root", None))
+        arguments["choice"] = choice
     return arguments
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfgrpo.flows.commands.lessons.experiences import open_experiences, shown_library
-from tfgrpo.flows.commands.options import TaskPlace
+from tfgrpo.flows.commands.options import TaskChoice
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.run.lessons import short_enough
 from tfgrpo.prompt_packs.stamps import SHIPPED_ROOT, known_packs, load_prompt_pack, merge_experiences, stamp_pack
@@ -43,14 +43,14 @@ def verify(pack: str | None, packs_root: Path | None, console: Console) -> None:
         raise PackError.one("--packs-root", str(root), "a directory with packs in it")
 
 
-def render(pack: str, packs_root: Path | None, place: TaskPlace, console: Console) -> None:
+def render(pack: str, choice: TaskChoice, console: Console) -> None:
     """Print the text as an actor gets it; with a task, that includes its lessons in force."""
-    if place.out is not None and place.task_id is None:
+    if choice.out is not None and choice.task_id is None:
         raise SettingsError.one("--out", "no --task-id", "--out only with --task-id TASK")
-    loaded = load_prompt_pack(pack, packs_root or SHIPPED_ROOT)
+    loaded = load_prompt_pack(pack, choice.packs_root or SHIPPED_ROOT)
     lessons: list[ExperienceRecord] = []
-    if place.task_id is not None:
-        library = shown_library(open_experiences(place, packs_root, console), console)
+    if choice.task_id is not None:
+        library = shown_library(open_experiences(choice, console), console)
         lessons = short_enough(library.entries, loaded)
     text = merge_experiences(loaded, lessons).text
     console.answer({"pack": loaded.manifest.id, "text": text}, text)

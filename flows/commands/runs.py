@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from filelock import FileLock, Timeout
 
-from tfgrpo.flows.commands.options import TaskPlace
+from tfgrpo.flows.commands.options import TaskChoice
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import NOTHING, spending
 from tfgrpo.flows.report.night import COLUMNS, history_of
@@ -44,15 +44,15 @@ _OF_NIGHT: Final = ("number", "night", "run_id", "outcome", "why", "simulated", 
 _COLUMNS = ("task", "run", "night", "started (UTC)", "state", "spent", "lessons tested", "result")
 
 
-def runs(place: TaskPlace, console: Console, *, since: str | None = None) -> int:
+def runs(choice: TaskChoice, console: Console, *, since: str | None = None) -> int:
     """Print a row for each run and what all took, or one JSON object with it.
 
     With ``since``, only those that were under way since then; return 1 if one of them failed, or none has ended.
     """
     now = utc_now()
     begin = None if since is None else _moment_of(since, now)
-    out = place.task.root.parent
-    tasks = [place.existing(console)] if place.is_named else [TaskPaths(out / name) for name in known_tasks(out)]
+    out = choice.task.root.parent
+    tasks = [choice.existing(console)] if choice.is_named else [TaskPaths(out / name) for name in known_tasks(out)]
     entries = [entry for task in tasks for entry in runs_of(task)]
     if len(tasks) > 1:
         entries.sort(key=lambda entry: (entry.started_at, entry.run_id), reverse=True)
@@ -109,10 +109,10 @@ def _wrong_since(begin: datetime, entries: Sequence[RunEntry]) -> str | None:
     return None if any(entry.status != "running" for entry in entries) else f"no run has ended {since}"
 
 
-def verify(name: str, place: TaskPlace, packs_root: Path | None, console: Console) -> int:
+def verify(name: str, choice: TaskChoice, console: Console) -> int:
     """Print what is damaged, missing or changed of a task or of a run and its task; exit code 1 if anything is."""
-    task, runs = _task_and_runs(name, place)
-    store = ExperienceStore(task.experiences, approved=stamps_in_force(packs_root), task_id=task.root.name)
+    task, runs = _task_and_runs(name, choice)
+    store = ExperienceStore(task.experiences, approved=stamps_in_force(choice.packs_root), task_id=task.root.name)
     problems = [*task_problems(store, task), *(each for run in runs for each in run_problems(run))]
     with suppress(StoreError):  # among the problems
         library = library_in_force(store, task)
@@ -125,19 +125,19 @@ def verify(name: str, place: TaskPlace, packs_root: Path | None, console: Consol
     return 1 if problems else 0
 
 
-def _task_and_runs(name: str, place: TaskPlace) -> tuple[TaskPaths, list[RunPaths]]:
-    run = find_run(place.task, name, everywhere=not place.is_named)
+def _task_and_runs(name: str, choice: TaskChoice) -> tuple[TaskPaths, list[RunPaths]]:
+    run = find_run(choice.task, name, everywhere=not choice.is_named)
     with suppress(ValueError):  # a name that none can have
-        task = TaskPaths.of(place.task.root.parent, name)
-        if run is None and task.root.is_dir() and (task.root == place.task.root or not place.is_named):
+        task = TaskPaths.of(choice.task.root.parent, name)
+        if run is None and task.root.is_dir() and (task.root == choice.task.root or not choice.is_named):
             # Of a run for whose beginning the disk had no room there are empty files.
             begun = (each for each in task.root.glob("runs/*") if any(path.stat().st_size for path in each.glob("*.json*")))
             return task, [*map(RunPaths, sorted(begun))]
-        if run is None and place.task.run(name).root.is_dir():  # its manifest is missing
-            run = place.task.run(name)
+        if run is None and choice.task.run(name).root.is_dir():  # its manifest is missing
+            run = choice.task.run(name)
     if run is None:
-        tasks = ", ".join(known_tasks(place.task.root.parent)) or "none"
-        accepted = f"a run of {place.task.root.name} ({known_runs(place.task)}), or a task: {tasks}"
+        tasks = ", ".join(known_tasks(choice.task.root.parent)) or "none"
+        accepted = f"a run of {choice.task.root.name} ({known_runs(choice.task)}), or a task: {tasks}"
         raise SettingsError.one("RUN|TASK", repr(name), accepted)
     return TaskPaths(run.root.parent.parent), [run]
 
@@ -150,9 +150,9 @@ def _totals(entries: Sequence[RunEntry]) -> Iterator[dict[str, Any]]:
             yield {"simulated": simulated, "runs": len(some), **asdict(total), "spent": spending(total)}
 
 
-def history(place: TaskPlace, console: Console) -> None:
+def history(choice: TaskChoice, console: Console) -> None:
     """Print a row for each night and each change."""
-    task = place.existing(console)
+    task = choice.existing(console)
     entries, problems = history_of(task), chain_problems(task.promotions)
     for problem in problems:
         console.say(problem, style="yellow")
@@ -177,9 +177,9 @@ def history(place: TaskPlace, console: Console) -> None:
 _REMOVED: Final = ("journal", "groups", "prompts", "metrics")
 
 
-def prune(keep: int, place: TaskPlace, console: Console, *, dry_run: bool) -> int:
+def prune(keep: int, choice: TaskChoice, console: Console, *, dry_run: bool) -> int:
     """Prune the finished runs of a task but the newest ``keep``; exit code 1 if a run could not be. Raise ``CorruptFile``."""
-    task = place.existing(console)
+    task = choice.existing(console)
     store = ExperienceStore(task.experiences, approved={})
     if problems := store.problems():
         raise CorruptFile(f"{'; '.join(problems)}: nothing is pruned, for that lesson's attempts are unknown")

@@ -1,7 +1,7 @@
 """The command line: every command with its help, arguments, options, and the function that gets them.
 
-A function is imported when its command is called, and its parameters are named like the options here. ``place``, ``settings``
-and ``packs_root`` are made of the options of a task, of the settings and of a directory of packs.
+A function is imported when its command is called, and its parameters are named like the options here. ``choice`` is
+made of the options of a task, ``settings`` of those of settings.
 """
 
 from __future__ import annotations

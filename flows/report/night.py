@@ -502,19 +502,19 @@ class Night:
     @cached_property
     def next(self) -> str:
         """Command to type next."""
-        place, run_id = place_options(self.task.original()), self.run_id
+        options, run_id = task_options(self.task.original()), self.run_id
         message = str(self.manifest.get("message"))
         if self.block("first_batch").get("stops") or message.startswith((f"{ModelNotFound.__name__}: ", NO_PRICE)):
-            return f"tfgrpo report {run_id} {place}"  # the same run would stop there again
+            return f"tfgrpo report {run_id} {options}"  # the same run would stop there again
         if self.verdict in {"stopped", "failed", "running"}:
             if self.replayed:  # a replay is made anew
-                return f"tfgrpo run --replay {run_id} {place}"
-            return f"tfgrpo run --resume {run_id} {place}{''.join(self._higher_caps())}"
+                return f"tfgrpo run --replay {run_id} {options}"
+            return f"tfgrpo run --resume {run_id} {options}{''.join(self._higher_caps())}"
         if self._sealed:
-            return f"tfgrpo test {place}"
+            return f"tfgrpo test {options}"
         if self.in_force:
-            return f"tfgrpo experiences export {place}"
-        return f"tfgrpo {'experiences review' if self.block('tfgrpo', 'lessons') else 'history'} {place}"
+            return f"tfgrpo experiences export {options}"
+        return f"tfgrpo {'experiences review' if self.block('tfgrpo', 'lessons') else 'history'} {options}"
 
     def _higher_caps(self) -> Iterator[str]:
         """Yield twice what was reached or is likely, once a cap was."""
@@ -532,7 +532,7 @@ class Night:
                 yield f" --set budget.{name}={2 * max(cap, needed)}"
 
 
-def place_options(task: TaskPaths) -> str:
+def task_options(task: TaskPaths) -> str:
     """Return the options that name a task on the command line."""
     out = display_path(task.root.parent)
     return f"--task-id {task.root.name}" + ("" if out == "out" else f" --out {shlex.quote(out)}")

@@ -25,7 +25,7 @@ from tfgrpo.flows.console.figures import labelled, shown_arm
 from tfgrpo.flows.report import attempts
 from tfgrpo.flows.report.attempts import PHASES, AttemptView, ItemTally, ViewLimits, item_views, worst_items
 from tfgrpo.flows.report.calibration import compared_pairs
-from tfgrpo.flows.report.night import COLUMNS, Night, picture, place_options
+from tfgrpo.flows.report.night import COLUMNS, Night, picture, task_options
 from tfgrpo.flows.run.lessons import STATES
 from tfgrpo.stores.errors import StoreError
 from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore
@@ -230,7 +230,7 @@ def write_report(night: Night) -> Path:
             night=night,
             manifest=night.manifest,
             tfgrpo=night.block("tfgrpo"),
-            place=place_options(task),
+            task_options=task_options(task),
             packs=f" --packs-root {shlex.quote(packs)}" if packs else "",
             chart=picture(night.history),
             columns=COLUMNS,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
-from tfgrpo.flows.commands.options import TaskPlace
+from tfgrpo.flows.commands.options import TaskChoice
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import ARMS, decimal, shown_arm
 from tfgrpo.flows.report.night import Night
@@ -60,10 +60,10 @@ class _Run(NamedTuple):
         return {row["key"]: row["value"] for row in self.night.manifest.get("settings_table", ())}
 
 
-def compare(before: str, after: str | None, place: TaskPlace, console: Console) -> None:
+def compare(before: str, after: str | None, choice: TaskChoice, console: Console) -> None:
     """Print the paired difference of each arm, and the items; of one run, from the one before it."""
-    newer = place.run(after or before, console)
-    one, other = _Run.read(_earlier(newer) if after is None else place.run(before, console)), _Run.read(newer)
+    newer = choice.run(after or before, console)
+    one, other = _Run.read(_earlier(newer) if after is None else choice.run(before, console)), _Run.read(newer)
     arms = {arm: _paired(arm, one, other) for arm in _FIRST if arm in one.rewards and arm in other.rewards}
     if not arms:
         both = f"{one.night.run_id} and {other.night.run_id}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfgrpo.flows.commands.options import TaskPlace
+from tfgrpo.flows.commands.options import TaskChoice
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.report.night import Night
 from tfgrpo.flows.report.page import write_report
@@ -10,9 +10,9 @@ from tfgrpo.flows.run.damage import record_file, refuse_changed
 from tfgrpo.stores.files.layout import TaskPaths
 
 
-def report(run: str, place: TaskPlace, console: Console) -> None:
+def report(run: str, choice: TaskChoice, console: Console) -> None:
     """Write the report of a run again from its files, and print its morning page and its path."""
-    paths = place.run(run, console)
+    paths = choice.run(run, console)
     refuse_changed(paths)
     night = Night.of(TaskPaths(paths.root.parent.parent), paths)
     if not console.as_json:  # first: of a run in a directory that is only readable they can be shown

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from tfgrpo.flows.commands.options import TaskPlace
+from tfgrpo.flows.commands.options import TaskChoice
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import decimal, labelled
 from tfgrpo.flows.report import attempts
 from tfgrpo.flows.report.attempts import ItemTally, ItemView
-from tfgrpo.flows.report.night import place_options
+from tfgrpo.flows.report.night import task_options
 from tfgrpo.stores.errors import SettingsError
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs import ManifestFile
@@ -23,9 +23,9 @@ _CHARS: Final = 4_000
 _NAMED: Final = 10
 
 
-def show(run: str, item: str | None, place: TaskPlace, console: Console, *, every: bool) -> None:
+def show(run: str, item: str | None, choice: TaskChoice, console: Console, *, every: bool) -> None:
     """Print the table of the items, or one item; with ``--json`` one object."""
-    paths = place.run(run, console)
+    paths = choice.run(run, console)
     task = TaskPaths(paths.root.parent.parent)
     manifest = ManifestFile(paths.manifest).read()
     about = {
@@ -63,7 +63,7 @@ def _show_items(
     about: Mapping[str, Any], task: TaskPaths, run: RunPaths, tallies: Mapping[str, ItemTally], console: Console, *, every: bool
 ) -> None:
     ids = attempts.worst_items(tallies)
-    command = f"tfgrpo show {shlex.quote(run.root.name)} ITEM {place_options(task)}"
+    command = f"tfgrpo show {shlex.quote(run.root.name)} ITEM {task_options(task)}"
     if console.as_json:
         console.result({**about, "items": [{"item_id": each, **tallies[each].as_json()} for each in ids], "next": command})
         return

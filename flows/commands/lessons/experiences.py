@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, Literal
 
-from tfgrpo.flows.commands.options import TaskPlace, checked_remark
+from tfgrpo.flows.commands.options import TaskChoice, checked_remark
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.report.night import changes_of
 from tfgrpo.flows.run import lessons as task_lessons
@@ -44,9 +44,9 @@ _COLUMNS = ("id", "state", "effect", "for", "against", "tokens", "says", "lesson
 _MAX_MATCHES = 5
 
 
-def list_lessons(place: TaskPlace, packs_root: Path | None, console: Console, *, every: bool) -> None:
+def list_lessons(choice: TaskChoice, console: Console, *, every: bool) -> None:
     """Print the lessons in force, or every record, with state, effect and evidence."""
-    experiences = open_experiences(place, packs_root, console)
+    experiences = open_experiences(choice, console)
     records: Iterable[ExperienceRecord] = experiences.store.records() if every else shown_library(experiences, console).entries
     figures = experiences.figures(*experiences.kinds if every else ())
     shown = (_json(record, figures) for record in records)
@@ -68,9 +68,9 @@ def _row(lesson: Mapping[str, Any]) -> tuple[str, ...]:
     return *first, *counts, lesson["polarity"], lesson["summary32"]
 
 
-def show(names: Sequence[str], place: TaskPlace, packs_root: Path | None, console: Console) -> None:
+def show(names: Sequence[str], choice: TaskChoice, console: Console) -> None:
     """Print whole records with the figures of their lessons."""
-    experiences = open_experiences(place, packs_root, console)
+    experiences = open_experiences(choice, console)
     figures = experiences.figures(*experiences.kinds)
     shown = [_json(experiences.find(name), figures) for name in names]
     pages = (
@@ -79,9 +79,9 @@ def show(names: Sequence[str], place: TaskPlace, packs_root: Path | None, consol
     console.answer({"experiences": shown}, "\n\n".join(pages))
 
 
-def blame(name: str, place: TaskPlace, packs_root: Path | None, console: Console) -> None:
+def blame(name: str, choice: TaskChoice, console: Console) -> None:
     """Print every record a lesson descends from, the rollouts that showed it, and the rows that measured it."""
-    experiences = open_experiences(place, packs_root, console)
+    experiences = open_experiences(choice, console)
     record = experiences.find(name)
     ancestry = list(experiences.ancestry(record))
     paths = sorted(experiences.paths.root.glob("runs/*/rollouts.jsonl"))
@@ -116,9 +116,9 @@ def blame(name: str, place: TaskPlace, packs_root: Path | None, console: Console
     console.answer({"ancestry": ancestors, "rollouts": rollouts, "rows": rows}, "\n".join(lines))
 
 
-def export(to: exports.LessonForm | None, place: TaskPlace, packs_root: Path | None, console: Console) -> int:
+def export(to: exports.LessonForm | None, choice: TaskChoice, console: Console) -> int:
     """Print the library in force without lessons whose stamp does not verify; exit code 1 when that is all of them."""
-    experiences = open_experiences(place, packs_root, console)
+    experiences = open_experiences(choice, console)
     library, figures = shown_library(experiences, console), experiences.figures()
     exported = []
     for entry in library.entries:
@@ -214,15 +214,15 @@ class TaskExperiences:
                     waiting.append((depth + 1, records[name]))
 
 
-def open_experiences(place: TaskPlace, packs_root: Path | None, console: Console) -> TaskExperiences:
+def open_experiences(choice: TaskChoice, console: Console) -> TaskExperiences:
     """Open the task that is named, else the one used last. Raise ``SettingsError`` when it has learned nothing."""
-    paths = place.existing(console)
+    paths = choice.existing(console)
     # Of a task whose records are lost, some may be in force.
     if not (paths.experiences.is_file() or paths.promotions.is_file()):
         accepted = f"a task that has learned something; there is no {paths.experiences}"
-        source = "--task-id" if place.is_named else f"the task used last in {paths.root.parent}"
+        source = "--task-id" if choice.is_named else f"the task used last in {paths.root.parent}"
         raise SettingsError.one(source, repr(paths.root.name), accepted)
-    approved = stamps_in_force(packs_root)
+    approved = stamps_in_force(choice.packs_root)
     store = ExperienceStore(paths.experiences, approved=approved, task_id=paths.root.name)
     decision = task_lessons.decision_in_force(paths)
     simulated = decision.simulated if decision else any(each.simulated for each in read_credit(paths.credit)[-1:])
@@ -252,9 +252,9 @@ def shown_library(experiences: TaskExperiences, console: Console) -> Library:
 _SHOWN: Final = 10
 
 
-def review(place: TaskPlace, packs_root: Path | None, console: Console) -> None:
+def review(choice: TaskChoice, console: Console) -> None:
     """Print every lesson in force, then those on trial, then the other known ones, and the commands that act on them."""
-    experiences = open_experiences(place, packs_root, console)
+    experiences = open_experiences(choice, console)
     records = list(experiences.store.records())
     lessons: list[dict[str, Any]] = []
     for lesson, own in experiences.lessons(simulated=experiences.simulated)[1]:
@@ -288,12 +288,12 @@ def review(place: TaskPlace, packs_root: Path | None, console: Console) -> None:
     )
 
 
-def rollback(name: str, why: str | None, by: str | None, place: TaskPlace, packs_root: Path | None, console: Console) -> None:
+def rollback(name: str, why: str | None, by: str | None, choice: TaskChoice, console: Console) -> None:
     """Put the library of an earlier decision, or none, into force. Raise ``SettingsError`` if one of its lessons fails.
 
     Where decisions or credit are damaged, what is left of them counts from now on.
     """
-    experiences, who = open_experiences(place, packs_root, console), _who(by)
+    experiences, who = open_experiences(choice, console), _who(by)
     store, paths = experiences.store, experiences.paths
     reason = "" if why is None else f": {checked_remark('--why', why)}"
     damaged = decisions.decided_damage(paths.promotions) is not None
@@ -324,17 +324,10 @@ def rollback(name: str, why: str | None, by: str | None, place: TaskPlace, packs
 
 
 def _correct(
-    what: Literal["retire", "approve"],
-    *,
-    name: str,
-    why: str | None,
-    by: str | None,
-    place: TaskPlace,
-    packs_root: Path | None,
-    console: Console,
+    what: Literal["retire", "approve"], *, name: str, why: str | None, by: str | None, choice: TaskChoice, console: Console
 ) -> None:
     """Keep a lesson out, also of the library in force, until a rollback to a library with it; or let it in, on trial."""
-    experiences, who = open_experiences(place, packs_root, console), _who(by)
+    experiences, who = open_experiences(choice, console), _who(by)
     store, promotions, retires = experiences.store, experiences.paths.promotions, what == "retire"
     reason = checked_remark("--why", why)
     simulated, lesson = experiences.known(experiences.find(name).experience_id)
@@ -479,17 +472,10 @@ class _Import:
 
 
 def import_lessons(
-    file: str,
-    pack: str | None,
-    reviewed_by: str | None,
-    place: TaskPlace,
-    packs_root: Path | None,
-    console: Console,
-    *,
-    now: bool,
+    file: str, pack: str | None, reviewed_by: str | None, choice: TaskChoice, console: Console, *, now: bool
 ) -> None:
     """Show the lessons of a file or, when it was reviewed, store them. Raise ``DatasetError`` for those that break a rule."""
-    source = _read(Path(file), pack, packs_root, place.chosen(console))
+    source = _read(Path(file), pack, choice.packs_root, choice.chosen(console))
     if reviewed_by is None:
         if now:
             raise SettingsError.one("--in-force", "no --reviewed-by", "--in-force only with --reviewed-by NAME")

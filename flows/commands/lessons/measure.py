@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from threading import Event
 
 from tfgrpo.flows.commands.lessons.experiences import open_experiences
-from tfgrpo.flows.commands.options import TaskPlace, assigned
+from tfgrpo.flows.commands.options import TaskChoice, assigned
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.observer import Progress
 from tfgrpo.flows.orchestration.request import Control, Measuring, RunRequest
@@ -26,16 +25,15 @@ def measure(
     rollouts: int,
     control: Control | None,
     assignments: Sequence[str],
-    place: TaskPlace,
-    packs_root: Path | None,
+    choice: TaskChoice,
     console: Console,
 ) -> int:
     """Measure under the settings of the task's newest run, in a separate run directory, and print the effects."""
-    experiences = open_experiences(place, packs_root, console)
+    experiences = open_experiences(choice, console)
     lessons = tuple(experiences.find(name).experience_id for name in names)
     task = {"out": str(experiences.paths.root.parent), "task_id": experiences.paths.root.name}
-    if packs_root is not None:
-        task["packs_root"] = str(packs_root)
+    if choice.packs_root is not None:
+        task["packs_root"] = str(choice.packs_root)
     measuring = Measuring(rollouts=rollouts, lessons=lessons, control=control)
     request = RunRequest(settings={**assigned(assignments), **task}, measures=measuring)
     prepared = prepare(request, os.environ, starts=True)
