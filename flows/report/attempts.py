@@ -111,11 +111,6 @@ class AttemptView:
         )
 
     @property
-    def worse_first(self) -> tuple[bool, float, int, str, int]:
-        """Key that sorts attempts: those without a reward, then by reward."""
-        return self.reward is not None, self.reward or 0.0, self.epoch, self.rollout_id.rpartition("/")[0], self.index
-
-    @property
     def other_steps(self) -> tuple[Frame, ...]:
         """The steps that are not the output itself."""
         return tuple(step for step in self.steps or () if step.text != self.output)
@@ -148,11 +143,6 @@ class ItemTally:
         count = sum(count for count, _ in self.sums.values())
         return sum(total for _, total in self.sums.values()) / count if count else None
 
-    @property
-    def lost(self) -> int:
-        """Attempts without a reward."""
-        return self.outcomes.total() - self.outcomes["scored"]
-
     def as_json(self) -> dict[str, Any]:
         """Return counts and means as JSON."""
         counts = {"made": self.outcomes.total(), "outcomes": dict(self.outcomes)}
@@ -161,7 +151,10 @@ class ItemTally:
 
 def worst_items(tallies: Mapping[str, ItemTally]) -> list[str]:
     """Return the ids, worse items first: without any reward, then by mean reward, then with more lost attempts."""
-    ranks = {name: (tally.mean is not None, tally.mean or 0.0, -tally.lost, name) for name, tally in tallies.items()}
+    ranks = {}
+    for name, tally in tallies.items():
+        lost = tally.outcomes.total() - tally.outcomes["scored"]
+        ranks[name] = tally.mean is not None, tally.mean or 0.0, -lost, name
     return sorted(tallies, key=ranks.__getitem__)
 
 
@@ -179,11 +172,6 @@ class ItemView:
     tally: ItemTally
     attempts: tuple[AttemptView, ...]
     """The worse first."""
-
-    @property
-    def left_out(self) -> int:
-        """Attempts that are not among ``attempts``."""
-        return self.tally.outcomes.total() - len(self.attempts)
 
     def as_json(self) -> dict[str, Any]:
         """Return the item as JSON."""
@@ -280,7 +268,11 @@ def _recorded(run: RunPaths, wanted: Collection[str], limits: ViewLimits) -> Map
 
 
 def _keep_lowest(some: list[_Recorded], limits: ViewLimits) -> None:
-    some[:] = sorted(some, key=lambda each: each.view.worse_first)[: limits.attempts]
+    def worse_first(each: _Recorded) -> tuple[bool, float, int, str, int]:
+        view = each.view
+        return view.reward is not None, view.reward or 0.0, view.epoch, view.rollout_id.rpartition("/")[0], view.index
+
+    some[:] = sorted(some, key=worse_first)[: limits.attempts]
 
 
 def reward(attempt: AttemptView) -> str:

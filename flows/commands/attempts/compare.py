@@ -37,8 +37,9 @@ _UNPAIRED: Final = {
 class _Run(NamedTuple):
     night: Night
     rewards: Mapping[str, Mapping[str, Sequence[float]]]
-    """Rewards of the scored attempts by arm and item; an item without any is not there."""
+    """Rewards of the scored attempts by arm and item."""
     questions: Mapping[str, tuple[str, ...]]
+    settings: Mapping[str, Any]
 
     @classmethod
     def read(cls, run: RunPaths) -> _Run:
@@ -53,11 +54,8 @@ class _Run(NamedTuple):
         with expected_shape(run.items):
             rows = read_objects(run.items)
             questions = {row["item_id"]: (row["prompt"], row["answer"], row.get("system_prompt") or "") for row in rows}
-        return cls(Night.of(TaskPaths(run.root.parent.parent), run), rewards, questions)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {row["key"]: row["value"] for row in self.night.manifest.get("settings_table", ())}
+        night = Night.of(TaskPaths(run.root.parent.parent), run)
+        return cls(night, rewards, questions, {row["key"]: row["value"] for row in night.manifest.get("settings_table", ())})
 
 
 def compare(before: str, after: str | None, choice: TaskChoice, console: Console) -> None:

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -26,7 +26,8 @@ from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.flows.console.figures import decimal, spending
 from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.flows.run.trial import check_judges, graded_group, judge_of, judges_among, open_judges, plan_judges
-from tfgrpo.pipelines.datasets.datasets import Dataset, open_source
+from tfgrpo.pipelines.datasets.datasets import open_source
+from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.mix.config import MixConfig, is_mix, load_mix_config
 from tfgrpo.pipelines.plan.data import read_every
 from tfgrpo.pipelines.plan.plan import BasePlan, ReferenceReading, checked_scorers, mix_of, pack_for
@@ -125,26 +126,30 @@ def _completion(values: Mapping[str, object], where: str) -> GradeItem:
 
 
 @dataclass
-class MixGrading:
+class _Spending:
+    """What a grading warns of, and what its judges spend."""
+
+    warnings: tuple[str, ...]
+    simulated: bool
+    """Whether judges ask the simulated model."""
+    spent: Totals | None = field(default=None, init=False)
+    over_budget: str | None = field(default=None, init=False)
+
+
+@dataclass
+class MixGrading(_Spending):
     """The graders of a data mix, as ``tfgrpo serve-data`` runs them."""
 
     config: MixConfig
     timeout_s: float
     plan: BasePlan | None
-    warnings: tuple[str, ...]
-    spent: Totals | None = None
-    over_budget: str | None = None
 
     @classmethod
     def load(cls, path: Path, timeout_s: float, resolved: Resolved | None) -> MixGrading:
         """Read a mix, whose judges ask the model of the settings. Raise ``ConfigError`` with all its problems."""
         config = load_mix_config(path)
-        return cls(config, timeout_s, plan_judges(config, resolved), config.warnings)
-
-    @property
-    def simulated(self) -> bool:
-        """Whether judges ask the simulated model."""
-        return self.plan is not None and self.plan.simulated
+        plan = plan_judges(config, resolved)
+        return cls(config.warnings, plan is not None and plan.simulated, config, timeout_s, plan)
 
     def unknown(self, sample_id: str) -> str:
         """Return what ids are accepted; empty if this is one."""
@@ -189,18 +194,14 @@ class MixGrading:
 
 
 @dataclass
-class PipelineGrading:
+class PipelineGrading(_Spending):
     """The rewarders of a pipeline, on the items of its datasets."""
 
     plan: BasePlan
-    data: tuple[Dataset, ...]
-    warnings: tuple[str, ...]
-    spent: Totals | None = None
-    over_budget: str | None = None
-
-    def __post_init__(self) -> None:
-        self._items = {item.id: (data.name, item) for data in self.data for item in data.items}
-        self._is_mix = self.plan.settings.dataset.mix is not None
+    judges: bool
+    """Whether any rewarder asks a model."""
+    items: Mapping[str, tuple[str, Item]]
+    """Items by id, with the names of their datasets."""
 
     @classmethod
     def load(cls, resolved: Resolved) -> PipelineGrading:
@@ -219,25 +220,23 @@ class PipelineGrading:
         named = resolved.sources["rewarders"] != "default"
         reading = ReferenceReading.of(settings, built[0], () if mixes[0] is not None else every, named=named)
         plan = BasePlan(reading.settings, choose_models(settings), packs[0], reading.rewarders, ())
-        return cls(plan, data[0], (*(warning for each in data[0] for warning in each.warnings), *reading.warnings))
-
-    @property
-    def simulated(self) -> bool:
-        """Whether judges ask the simulated model."""
-        return self.judges and self.plan.simulated
-
-    @property
-    def judges(self) -> bool:
-        """Whether any rewarder asks a model."""
-        return any(each.scorer.asks_model for each in self.plan.rewarders)
+        warnings = (*(warning for each in data[0] for warning in each.warnings), *reading.warnings)
+        asks = any(each.scorer.asks_model for each in plan.rewarders)
+        # Of a mix the ids begin with the names of its datasets.
+        is_mix = settings.dataset.mix is not None
+        items = {
+            item.id: (item.id.rpartition(":")[0] if is_mix else each.name, item) for each in data[0] for item in each.items
+        }
+        return cls(warnings, asks and plan.simulated, plan, asks, items)
 
     def unknown(self, sample_id: str) -> str:
         """Return what ids are accepted; empty if this is one."""
-        return "" if sample_id in self._items else f"the id of an item of {', '.join(each.name for each in self.data)}"
+        names = dict.fromkeys(name for name, _ in self.items.values())
+        return "" if sample_id in self.items else f"the id of an item of {', '.join(names)}"
 
     def dataset_of(self, sample_id: str) -> str:
         """Return the dataset of an item."""
-        return sample_id.rpartition(":")[0] if self._is_mix else self._items[sample_id][0]
+        return self.items[sample_id][0]
 
     def parts_of(self, dataset: str) -> Sequence[str]:  # noqa: ARG002 - the same for all
         """Return the names of the rewarders."""
@@ -260,7 +259,7 @@ class PipelineGrading:
 
     async def _group(self, completions: Sequence[GradeItem], runtime: Runtime) -> list[Graded]:
         item_id = completions[0].sample_id
-        group = graded_group(self._items[item_id][1], len(completions), runtime)
+        group = graded_group(self.items[item_id][1], len(completions), runtime)
         judge, dataset = GroupJudge(group, runtime), self.dataset_of(item_id)
         attempts = [each.attempt(str(at), at) for at, each in enumerate(completions) if each.completion.strip()]
         scores = scrubbed(await runtime.scorers.score_group(runtime.rewarders, judge.context(attempts)), runtime.scrub)
