@@ -392,7 +392,7 @@ class Progress(Observer):
         if end.mean_reward is None:
             facts.append("no rollout was scored")
         else:
-            # Of an epoch that ended before the run was resumed no group is seen.
+            # A view that saw no group of the epoch has the figures of its end alone.
             reward = epoch.reward if epoch.scored else f"reward {end.mean_reward:.3f}"
             facts.append(f"{reward} over {pluralize(end.scored, 'rollout')}")
         if end.lost:

@@ -328,11 +328,6 @@ class ExperienceStore:
         wanted = set(ids)
         return [record for record in self.records() if record.experience_id in wanted]
 
-    def find_by_prefix(self, prefix: str, *, limit: int) -> list[ExperienceRecord]:
-        """Return at most ``limit`` records with ids that start with ``prefix``, by id."""
-        matches = (record for record in self.records() if record.experience_id.startswith(prefix))
-        return sorted(matches, key=lambda record: record.experience_id)[:limit]
-
     def records(self) -> Iterator[ExperienceRecord]:
         """Return the whole history in file order, without checking stamps, and without damaged lines."""
         return iter(self._read().records)
