@@ -1,10 +1,5 @@
 """Run a best-of-K selection for one request: plan, sample, choose, record.
 
-    from tfgrpo.flows.selection import select
-    from tfgrpo.flows.orchestration.request import SelectRequest
-
-    answer = select(SelectRequest(prompt="…", model="NAME", rewarders=["judge"])).selection.best.text
-
 A selection of a task has a directory with journal and ledger until it is over: the same request again continues it, and
 asks no answered call again. Its history and memory are written at its end. Without a task no file is written.
 """

@@ -21,10 +21,7 @@ from tfgrpo.stores.files.layout import display_path
 
 
 def doctor(pipeline: str, settings: Mapping[str, str], console: Console, *, ping: bool) -> None:
-    """Check what a run checks before it spends anything, and try an agent that uses the gateway on the simulated model.
-
-    Raise ``ConfigError`` with every problem.
-    """
+    """Check what a run checks before it spends anything, and try an agent of the gateway. Raise ``ConfigError``."""
     console.answer(*diagnosis(pipeline, settings, console, ping=ping))
 
 

@@ -34,8 +34,6 @@ from tfgrpo.stores.text import pluralize, quoted_names
 _HELD_OUT: Final = 0.3
 # Rows that decide what is in a column.
 _FIRST_ROWS: Final = 100
-_SAMPLE: Final = 100
-_BATCH: Final = 25
 _ACCEPTED: Final = "items with one question each"
 
 
@@ -190,8 +188,8 @@ def _with_ids(data: str, fields: FieldMap, chosen_id: str | None) -> tuple[Field
 
 def _text(basis: _Basis) -> str:
     """Return the file: the template for tasks of one's own, with this one's data, model and sizes. JSON texts are YAML."""
-    sample = max(2, min(_SAMPLE, basis.learn))
-    sizes = {"sample_size": sample, "batch_size": min(_BATCH, sample)}
+    sample = max(2, min(100, basis.learn))
+    sizes = {"sample_size": sample, "batch_size": min(25, sample)}
     general = find_pipeline("general").read_text(encoding="utf-8")
     sized = re.sub(r"(sample_size|batch_size): \d+", lambda match: f"{match[1]}: {sizes[match[1]]}", general)
     _, *template = sized.split("\n\n")

@@ -96,9 +96,7 @@ def options_of_settings(keys: Mapping[str, str], only: Sequence[str] | None) -> 
 
 
 def grouped(values: Mapping[str, Any], options: Sequence[Option]) -> dict[str, Any]:
-    """Return the values of a command line for a function: those of settings, of a task and of packs as one each.
-
-    ``planned``: the pipeline of a run, which has another default for data that are named.
+    """Return the values of a command line for a function: those of settings, and those of a task, as one each.
 
     Raise ``SettingsError`` for a malformed ``--set``, and for one that differs from the option of the same setting.
     """
@@ -110,6 +108,7 @@ def grouped(values: Mapping[str, Any], options: Sequence[Option]) -> dict[str, A
         if twice := [key for key, value in flagged.items() if by_key.get(key, value) != value]:
             raise SettingsError([Problem(f"--set {key}", "another than its option", "one value") for key in twice])
         arguments["settings"] = by_key | flagged
+    # The pipeline of a run, which has another default for data that are named.
     if "planned" in arguments:
         settings, pipeline = arguments["settings"], arguments.pop("planned")
         data = settings.get("dataset.path") or settings.get("dataset.mix") or os.environ.get("TFGRPO_DATASET")

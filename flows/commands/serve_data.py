@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from tfgrpo.flows.commands.options import token_of
 from tfgrpo.flows.console.console import Console, leave_lost_terminal
@@ -27,13 +27,8 @@ from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
 from tfgrpo.tasks.models.endpoint import ApiKey, scrubber
 from tfgrpo.tasks.models.simulated import simulated_app
 
-_MEBIBYTE: Final = 2**20
 _Judges: TypeAlias = Callable[[Callable[..., object]], AbstractAsyncContextManager[JudgeOf]]
 """Opens the judges of a mix, with what says to people what they spend."""
-
-
-def _no_judges(_say: object) -> AbstractAsyncContextManager[JudgeOf]:
-    return nullcontext(lambda _: None)
 
 
 def serve_data(  # noqa: PLR0913 - its options
@@ -60,7 +55,7 @@ def serve_data(  # noqa: PLR0913 - its options
     checks.raise_problems()
     (mix,), (judges,), token = mixes, openers, tokens[0]
     limits = ServerLimits(
-        max_batch=max_batch, max_body=int(max_body_mb * _MEBIBYTE), concurrency=concurrency, refuse_lost=on_failure == "refuse"
+        max_batch=max_batch, max_body=int(max_body_mb * 2**20), concurrency=concurrency, refuse_lost=on_failure == "refuse"
     )
 
     async def run() -> None:
@@ -71,7 +66,7 @@ def serve_data(  # noqa: PLR0913 - its options
         for warning in telemetry.warnings:
             say(f"warning: {warning}")
         try:
-            async with judges(console.say) as judge_of:
+            async with judges(console.say) if judges else nullcontext[JudgeOf](lambda _: None) as judge_of:
                 app = data_app(
                     DataService(mix, runner, judge_of, scrubber(*_keys_in(os.environ))),
                     limits=limits,
@@ -102,15 +97,14 @@ def _keys_in(env: Mapping[str, str]) -> Iterator[ApiKey]:
                 yield ApiKey(value)
 
 
-def _judging(config: MixConfig, pipeline: str | None, env: Mapping[str, str]) -> _Judges:
+def _judging(config: MixConfig, pipeline: str | None, env: Mapping[str, str]) -> _Judges | None:
     if pipeline is None and not any(each.graders.asks_model for each in config.datasets.values()):
-        return _no_judges
-
+        return None
     from tfgrpo.flows.run.trial import plan_judges, served_judges  # noqa: PLC0415 - half a second, for judges alone
 
     resolved = None if pipeline is None else resolve_settings(cli={}, env=env, pipeline_path=find_pipeline(pipeline))
     plan = plan_judges(config, resolved)
-    return _no_judges if plan is None else partial(served_judges, plan)
+    return None if plan is None else partial(served_judges, plan)
 
 
 def _welcome(url: str, host: str, has_token: bool, config: MixConfig, console: Console) -> None:

@@ -114,17 +114,13 @@ class Console:
             self._stdout.out(f"{_BAR}{line.plain}".rstrip(), highlight=False)
 
     def say(self, text: str, *, style: str = "", wrap: bool = True) -> None:
-        """Print a line for people, never as markup: it may quote a model.
-
-        On a terminal it wraps between words; ``wrap=False`` keeps paths and commands whole.
-        """
+        """Print a line for people. On a terminal it wraps between words; ``wrap=False`` keeps paths and commands whole."""
+        # As ``Text``, never as markup: it may quote a model.
         self.people.print(Text(visible(text), style=style), soft_wrap=not (wrap and self.people.is_terminal))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, people: bool = False) -> None:
-        """Print a table as the result, or for people: a line per row, with ids whole, which people copy.
-
-        Only the first rows are kept in memory; they decide the widths.
-        """
+        """Print a table as the result, or for people: a line per row, with ids whole, which people copy."""
+        # Only the first rows are kept in memory; they decide the widths.
         cells = ([" ".join(visible(cell).split()) for cell in row] for row in rows)
         first = [list(columns), *islice(cells, _MAX_ROWS)]
         widths = [min(max(map(len, column)), _MAX_WIDTH) for column in zip(*first, strict=True)]

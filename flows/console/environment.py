@@ -49,10 +49,8 @@ def installed_version() -> str:
 
 
 def write_error(directory: Path) -> str | None:
-    """Return the system's reason against writing in a directory, or in one that is still to be made; None without any.
-
-    Found by writing, because permissions alone do not say it. Leaves nothing behind and makes no directory.
-    """
+    """Return the system's reason against writing in a directory, or in one that is still to be made; None without any."""
+    # By writing, because permissions alone do not say it; nothing is left behind, and no directory made.
     try:
         nearest = next(path for path in (directory, *directory.parents) if path.exists())
         with tempfile.TemporaryDirectory(dir=nearest, prefix=".tfgrpo-"):
@@ -98,10 +96,8 @@ def quiet_prefect(environment: MutableMapping[str, str]) -> None:
 
 
 def check_prefect_home(environment: Mapping[str, str], *, make: bool = False) -> None:
-    """Raise ``SettingsError`` for a home that is no directory or cannot be written; ``make`` it, with its parents, if missing.
-
-    Not where the environment names a server: the database is there.
-    """
+    """Raise ``SettingsError`` for a home that cannot be written; ``make`` one that is missing, with its parents."""
+    # Where the environment names a server, the database is there.
     if environment.get(API_URL):
         return
     home = Path(environment.get(_HOME) or "~/.prefect").expanduser()

@@ -1,7 +1,6 @@
 """Calibration of judges: how their scores agree with the truth, with themselves, and with each other.
 
-Counts of several groups add up, and shares are made of the sums, so that a group counts by its evidence. A share without
-evidence is None.
+Counts of several groups add up, and shares are of the sums, so that a group counts by its evidence; None without any.
 """
 
 from __future__ import annotations

@@ -158,8 +158,7 @@ class LessonView(NamedTuple):
 def learned(night: Night) -> tuple[dict[str, Any], Rollouts]:
     """Return the lessons with their evidence, and the sums of the run's rollouts.
 
-    ``known`` are in force first, then on trial; of equal state the better first. ``others`` were stored by this run, and
-    reworded, merged or forgotten since. ``unreadable`` names damaged files of earlier runs.
+    ``known`` lessons are by state, the better first; ``others`` this run stored, and they were reworded, merged or forgotten.
     """
     task, run, own, known = night.task, night.run, night.run_id, night.block("tfgrpo", "lessons")
     stores = [ExperienceStore(each.experiences, approved={}) for each in dict.fromkeys((task, task.original()))]

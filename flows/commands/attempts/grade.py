@@ -79,10 +79,7 @@ class Graded(NamedTuple):
 
 
 def read_completions(path: Path, unknown: Callable[[str], str] | None) -> list[GradeItem]:
-    """Return the completions of a file. Raise ``DatasetError`` with every line that is none, and every unknown id.
-
-    ``unknown`` is that of the grading; None: the ids cannot be checked.
-    """
+    """Return the completions of a file. Raise ``DatasetError`` with every line that is none, and every ``unknown`` id."""
     problems, items = errors.CappedProblems(), list[GradeItem]()
     source = open_source(str(path), FieldMap())
     for row in source.rows:

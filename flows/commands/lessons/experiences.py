@@ -41,7 +41,6 @@ from tfgrpo.tasks.exports import lessons as exports
 from tfgrpo.tasks.learning.credit import KnownLesson
 
 _COLUMNS = ("id", "state", "effect", "for", "against", "tokens", "says", "lesson")
-_MAX_MATCHES = 5
 
 
 def list_lessons(choice: TaskChoice, console: Console, *, every: bool) -> None:
@@ -198,7 +197,7 @@ class TaskExperiences:
         matches = {name: record for name, record in self.by_id().items() if name.startswith(prefix)}
         if prefix in matches or len(matches) == 1:
             return matches.get(prefix) or matches.popitem()[1]
-        ids = ", ".join(sorted(matches)[:_MAX_MATCHES])
+        ids = ", ".join(sorted(matches)[:5])
         accepted = f"one of {ids}" if ids else "an id that `tfgrpo experiences list --all` shows"
         raise SettingsError.one("ID", repr(prefix), accepted)
 
@@ -249,9 +248,6 @@ def shown_library(experiences: TaskExperiences, console: Console) -> Library:
     return sound
 
 
-_SHOWN: Final = 10
-
-
 def review(choice: TaskChoice, console: Console) -> None:
     """Print every lesson in force, then those on trial, then the other known ones, and the commands that act on them."""
     experiences = open_experiences(choice, console)
@@ -289,13 +285,11 @@ def review(choice: TaskChoice, console: Console) -> None:
 
 
 def rollback(name: str, why: str | None, by: str | None, choice: TaskChoice, console: Console) -> None:
-    """Put the library of an earlier decision, or none, into force. Raise ``SettingsError`` if one of its lessons fails.
-
-    Where decisions or credit are damaged, what is left of them counts from now on.
-    """
+    """Put the library of an earlier decision, or none, into force. Raise ``SettingsError`` if one of its lessons fails."""
     experiences, who = open_experiences(choice, console), _who(by)
     store, paths = experiences.store, experiences.paths
     reason = "" if why is None else f": {checked_remark('--why', why)}"
+    # Of damaged decisions or credit what is left counts from now on, and the damage is on record.
     damaged = decisions.decided_damage(paths.promotions) is not None
 
     def decide(earlier: Sequence[Decision]) -> Decision | None:
@@ -419,7 +413,7 @@ def _target(name: str, earlier: Sequence[Decision], *, damaged: bool = False) ->
     for change in reversed(changes):
         if name in {str(change.number), change.run_id}:
             return change.decision
-    libraries = ", ".join([f"{each.number} ({each.run_id})" for each in changes if each.added or each.removed][-_SHOWN:])
+    libraries = ", ".join([f"{each.number} ({each.run_id})" for each in changes if each.added or each.removed][-10:])
     accepted = (
         f"none, or a change of `tfgrpo history`: {libraries}" if libraries else "a task with a library that was ever in force"
     )
@@ -452,7 +446,6 @@ def _who(by: str | None) -> str:
 
 
 _MAX_BYTES: Final = 4 << 20
-_DIGITS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -548,7 +541,7 @@ def _read(file: Path, pack_id: str | None, packs_root: Path | None, paths: TaskP
     valid = [record for record in store.records() if store.verify_stamp(record)]
     screened = exports.screen_lessons(lessons.lessons, pack, valid)
     out = decisions.kept_out(decisions.read_decisions(paths.promotions), simulated=lessons.simulated)
-    name = f"{file.name} (SHA-256 {sha256_hex(content)[:_DIGITS]})"
+    name = f"{file.name} (SHA-256 {sha256_hex(content)[:12]})"
     return _Import(name, paths, store, pack, lessons.simulated, screened, out)
 
 
