@@ -80,14 +80,14 @@ def plan_selection(request: SelectRequest, env: Mapping[str, str], *, clock: Clo
     resolved = _resolved(request, env)
     settings, checks = resolved.settings, ProblemCollector()
     simulated = choose_models(settings).simulated
-    items = checks.run(_item_asked, request, settings)
-    answers = checks.run(_answer_asked, request, settings)
-    formats = checks.run(_format_asked, settings)
+    items = checks.run(_requested_item, request, settings)
+    answers = checks.run(_requested_answer, request, settings)
+    formats = checks.run(_requested_format, settings)
     # A task that any layer of the settings names; none if the setting has its default.
     named_task = None if resolved.sources["task_id"] == "default" else settings.task_id
     tasks = [None] if named_task is None else checks.run(task_named, named_task, settings.out)
     packs = checks.run(_pack, resolved, tasks[0] if tasks else None, simulated=simulated)
-    named = checks.run(_rewarders_asked, request, resolved)
+    named = checks.run(_requested_rewarders, request, resolved)
     checks.run(_check_numbers, settings, has_task=any(tasks))
     checks.raise_problems()
     pack, answer, graded, stage = packs[0], formats[0], named[0], None
@@ -219,7 +219,7 @@ def _warnings(request: SelectRequest, settings: Settings, env: Mapping[str, str]
     yield from key_warnings(models, env)
 
 
-def _item_asked(request: SelectRequest, settings: Settings) -> Item:
+def _requested_item(request: SelectRequest, settings: Settings) -> Item:
     if request.prompt is not None and request.item is not None:
         raise SettingsError.one("--item", "it beside a prompt", "one of the two")
     if request.item is not None:
@@ -241,7 +241,7 @@ def _item_asked(request: SelectRequest, settings: Settings) -> Item:
     raise SettingsError.one("--prompt", "nothing to ask", accepted)
 
 
-def _answer_asked(request: SelectRequest, settings: Settings) -> str | None:
+def _requested_answer(request: SelectRequest, settings: Settings) -> str | None:
     if request.reference is not None and request.answer is not None:
         raise SettingsError.one("--reference", "it beside an answer", "one of the two")
     if request.reference is None:
@@ -268,7 +268,7 @@ def _answer_asked(request: SelectRequest, settings: Settings) -> str | None:
     return text
 
 
-def _format_asked(settings: Settings) -> rounds.AnswerFormat:
+def _requested_format(settings: Settings) -> rounds.AnswerFormat:
     selection = settings.selection
     if selection.json_schema is not None and selection.format != "json":
         raise SettingsError.one("--json-schema", f"it with --format {selection.format}", "--format json")
@@ -291,7 +291,7 @@ def _format_asked(settings: Settings) -> rounds.AnswerFormat:
     raise SettingsError.one("--json-schema", f"{selection.json_schema}: {why}", "a file with a JSON schema")
 
 
-def _rewarders_asked(request: SelectRequest, resolved: Resolved) -> tuple[RewarderSettings, ...] | None:
+def _requested_rewarders(request: SelectRequest, resolved: Resolved) -> tuple[RewarderSettings, ...] | None:
     if not request.rewarders:
         return None if resolved.sources["rewarders"] == "default" else resolved.settings.rewarders
     options = {entry.name: entry.options for entry in resolved.settings.rewarders}

@@ -68,7 +68,7 @@ def serve_data(  # noqa: PLR0913 - its options
         try:
             async with judges(console.say) if judges else nullcontext[JudgeOf](lambda _: None) as judge_of:
                 app = data_app(
-                    DataService(mix, runner, judge_of, scrubber(*_keys_in(os.environ))),
+                    DataService(mix, runner, judge_of, scrubber(*_secrets_in(os.environ))),
                     limits=limits,
                     telemetry=telemetry,
                     say=say,
@@ -89,7 +89,7 @@ def serve_data(  # noqa: PLR0913 - its options
     asyncio.run(run())
 
 
-def _keys_in(env: Mapping[str, str]) -> Iterator[ApiKey]:
+def _secrets_in(env: Mapping[str, str]) -> Iterator[ApiKey]:
     """Yield the keys of the environment, which graders may have in their exceptions."""
     for name, value in env.items():
         with suppress(EndpointError):  # what no header can carry is no key
