@@ -217,6 +217,9 @@ def write_report(night: Night) -> Path:
     with expected_shape(run.root, UndefinedError):
         groups, (lessons, rollouts) = _groups(night), learned(night)
         packs = night.block("settings").get("packs_root")
+        costs = read_costs(run)
+        usd = {role: float(cost.usd.summary()["sum"] or 0.0) for role, cost in costs.items()}
+        total = sum(usd.values())
         shown = worst_items(rollouts.items)[:_ITEMS_SHOWN]
         arms: list[tuple[str, str, JsonObject, Summary]] = []
         # Not from ``per-epoch.json``, which is written at the end of an epoch.
@@ -234,7 +237,7 @@ def write_report(night: Night) -> Path:
             chart=picture(night.history),
             columns=COLUMNS,
             arms=arms,
-            costs=_with_shares(read_costs(run)),
+            costs=[(name, costs[role], usd[role] / total if total else None) for role, name in labelled(costs, _ROLES)],
             rollouts=rollouts,
             groups=groups,
             lessons=lessons,
@@ -273,9 +276,3 @@ def read_costs(run: RunPaths) -> dict[str, RoleCost]:
         if len(parts) == 3 and parts[1] != UNFINISHED and isinstance(entry.get("payload"), dict):
             roles.setdefault(parts[1], RoleCost()).add(entry)
     return roles
-
-
-def _with_shares(roles: Mapping[str, RoleCost]) -> list[tuple[str, RoleCost, float | None]]:
-    usd = {role: float(cost.usd.summary()["sum"] or 0.0) for role, cost in roles.items()}
-    total = sum(usd.values())
-    return [(label, roles[role], usd[role] / total if total else None) for role, label in labelled(roles, _ROLES)]

@@ -307,8 +307,11 @@ def grade(  # noqa: PLR0913 - its options
 ) -> int:
     """Check everything, grade, print. Return 1 if nothing could be graded, 3 if the budget was spent before all was."""
     mix, target = is_mix(Path(config)), None if to is None else Path(to)
-    if target is not None:
-        checks.run(_check_target, target, Path(completions), force=force)
+    if target is not None and target.resolve() == Path(completions).resolve():
+        checks.refuse([Problem("--to", str(target), "a file other than the one that is read")])
+    elif target is not None:
+        accepted = "an existing one with --force"
+        checks.run(check_output_file, target, lambda _: force, accepted, option="--to", endings=(".jsonl",))
     checks.run(_check_options, settings, pipeline, grader_timeout, mix=mix)
     loaded = checks.run(_grading, config, settings, pipeline, grader_timeout, mix=mix)
     read = checks.run(read_completions, Path(completions), loaded[0].unknown if loaded else None)
@@ -346,12 +349,6 @@ def grade(  # noqa: PLR0913 - its options
         console.say(f"tfgrpo: stopped: {grading.over_budget}", style="bold red")
         return _STOPPED
     return 0 if result["reward"]["graded"] else 1
-
-
-def _check_target(target: Path, source: Path, *, force: bool) -> None:
-    if target.resolve() == source.resolve():
-        raise SettingsError.one("--to", str(target), "a file other than the one that is read")
-    check_output_file(target, lambda _: force, "an existing one with --force", option="--to", endings=(".jsonl",))
 
 
 def _check_options(settings: Mapping[str, str], pipeline: str | None, grader_timeout: float | None, *, mix: bool) -> None:
