@@ -96,7 +96,7 @@ def test_a_disk_that_refuses_costs_a_warning_and_not_the_answer(tmp_path, monkey
     def full(*_: object) -> None:
         raise StoreError("no space left")
 
-    monkeypatch.setattr(selecting, "record_round", full)
+    monkeypatch.setattr(selecting.history, "record_round", full)
     selected = select(SelectRequest(dry_run=True, task_id="t", out=str(tmp_path)), {})
     assert selected.exit_code == 0
     assert "the selection was not remembered: no space left" in selected.warnings
