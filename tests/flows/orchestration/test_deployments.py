@@ -144,7 +144,7 @@ def test_a_selection_is_asked_for_by_its_parameters(machine):
     [
         ({"PREFECT_API_URL": "http://127.0.0.1:9/api"}, "PREFECT_API_URL: got 'http://127.0.0.1:9/api'"),
         ({"PREFECT_API_URL": ""}, "PREFECT_API_URL: got nothing"),
-        ({"TFGRPO_HOME": "/nowhere"}, "TFGRPO_HOME: got '/nowhere' (FileNotFoundError)"),
+        ({"TFGRPO_HOME": "/nowhere"}, "TFGRPO_HOME: got '/nowhere/prefect.yaml' (FileNotFoundError)"),
     ],
 )
 def test_deploying_without_what_it_needs_is_refused(deploying, monkeypatch, changed, complaint):
