@@ -26,19 +26,19 @@ from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, clean_text, count_words
 Rule: TypeAlias = Literal["empty", "markup", "order", "secret", "address", "answer", "prompt", "long", "negated"]
 _SCREENING: dict[str, Any] = packaged_yaml(__file__, "screening.yaml")
 _COMMON: dict[str, Any] = packaged_yaml(__file__, "common.yaml")
+# Invisible characters that are neither control nor format characters: fillers, joiners, variation selectors.
 _INVISIBLE = re.compile(
     "[\ufeff\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
-"""Invisible characters that are neither control nor format characters: fillers, joiners, variation selectors."""
+# Most characters of a candidate that are screened; longer ones are too long anyway.
 _MAX_SCREENED = 4000
-"""Most characters of a candidate that are screened; longer ones are too long anyway."""
 _RUN = 8
 _RUN_OF_PROMPT = 6
 _FOLLOWED = re.compile(r"(?<![^\W_])([^\W\d_]+) (?=([^\W\d_]))")
+# What tells such a language from texts full of names, which may have its letters below a capital.
 _GERMAN = re.compile(
     "\\b[a-z]*[\u00e4\u00f6\u00fc\u00df]|\\b(?:und|ist|das|nicht|wird|wie|viele|zu|mit|bei|eine[mnrs]?|die(?= [A-Z]))\\b"
 )
-"""What tells such a language from texts full of names, which may have its letters below a capital."""
 _ORDINARY_NAMES = frozenset(_COMMON["ordinary_names"])
 _COMMON_NUMBERS = frozenset(map(Decimal, range(4)))
 _NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\d|(?:st|nd|rd|th)\b)")

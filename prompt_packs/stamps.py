@@ -52,8 +52,8 @@ UNSTAMPED = "no stamp"
 REPEATED = "already in the prompt"
 NO_SLOT = "no slot left"
 _OPENING, _CLOSING = "<lessons>\n", "</lessons>"
+# JSON writers escape the end of a line, and may escape the brackets.
 _TAG = re.compile(rb"lessons(?:>|\\u003[eE])")
-"""JSON writers escape the end of a line, and may escape the brackets."""
 _LINE = re.compile(rf"(?:\n|\\n)(?:{'|'.join(LEADS.values())})".encode())
 _FILLER = "Read the task as it stands and answer it in the form that it asks for. "
 

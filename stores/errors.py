@@ -345,13 +345,13 @@ def error_named(name: str, reason: str) -> TfgrpoError:
 
 
 _MAX_PROBLEMS: Final = 50
+# Most problems with equal words that are listed one by one.
 _MAX_EQUAL: Final = 3
-"""Most problems with equal words that are listed one by one."""
 _DETAILS: Final = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\d[\d.,]*)(?:, )?")
 _MAX_SHOWN = 80
 _PYTHON_OPTIONS: Final = {"actor": "agent", "dataset": "items", "rewarder": "rewarders"}
+# Options, and keys of settings, that Python names otherwise.
 _PYTHON_KEYS: Final = {"actor.kind": "agent", "actor.tools": "tools", "rewarders": "rewarders"}
-"""Options, and keys of settings, that Python names otherwise."""
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 

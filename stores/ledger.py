@@ -34,8 +34,8 @@ _LONGEST_POLL_S: Final = 0.2
 LEDGER_SCHEMA: Final = 1
 NO_PRICE: Final = "no price for"
 """Beginning of the refusal of a call whose price is unknown. Prices stay when a run is resumed."""
+# Bytes after which the file starts anew with its last line: some 500 calls, so that the sync costs 10 µs of each.
 _LONGEST: Final = 1 << 18
-"""Bytes after which the file starts anew with its last line: some 500 calls, so that the sync costs 10 µs of each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ METRICS_SCHEMA: Final = 1
 Summary: TypeAlias = dict[str, int | float | None]
 PERCENTS: Final = (50, 90, 99)
 METHOD: Final = "linear interpolation between order statistics (type 7)"
+# What reading values of another shape raises.
 _INVALID: Final = (ValueError, KeyError, TypeError, AttributeError)
-"""What reading values of another shape raises."""
 _RANDOM_SIDES: Final = frozenset({"one", "other"})
 _NO_LEARNING: Final[Mapping[int, Mapping[str, Any]]] = MappingProxyType({})
 

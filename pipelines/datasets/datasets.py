@@ -37,8 +37,8 @@ from tfgrpo.stores.text import pluralize, quoted_names
 _SHIPPED: Final = Path(__file__).parent.parent / "data"
 _SHOWN: Final = 5
 _WARNED: Final = 3
+# Endings of text files, and the delimiters to try on their header; none for JSON.
 _DELIMITERS: Final = {".jsonl": "", ".ndjson": "", ".csv": ",;\t|", ".tsv": "\t,;|", ".json": ""}
-"""Endings of text files, and the delimiters to try on their header; none for JSON."""
 _PARQUET: Final = ".parquet"
 _REMEDIES: Final = {
     ".gz .bz2 .xz .zst .zip .tar .tgz .7z .rar": ": unpack it",
@@ -50,8 +50,8 @@ _REMEDIES: Final = {
 _ACCEPTED: Final = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder of such files, or hf:name of a Hugging Face dataset"
 _BATCH: Final = 1024
 _HUB_NAME: Final = re.compile(r"hf:(?P<path>[^#]+?)(?::(?P<config>[^:/\\#]+))?(?:#(?P<split>[^#]+))?")
+# Types of columns that are read only for a field: decoding them takes other libraries, and much memory.
 _NOT_TEXT: Final = re.compile(r"\b(?:Image|Audio|Video|Pdf|Nifti)\(|binary\b(?!'?:)")
-"""Types of columns that are read only for a field: decoding them takes other libraries, and much memory."""
 _HUB_ACCEPTED: Final = "hf:owner/name, hf:owner/name:config or a folder, with #split behind it if it is not #train"
 
 

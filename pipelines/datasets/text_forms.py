@@ -71,14 +71,15 @@ def unreadable(name: str, error: OSError) -> DatasetError:
 
 
 _FEW: Final = 20
+# Letters and signs in UTF-8, in sequences that texts in Windows-1252 do not have: read as that they would be garbled.
 _SURELY_UTF8: Final = re.compile(
     rb"[\xc2\xc3][\x80-\xbf]|\xe2[\x80-\x84][\x80-\xbf]|\xf0[\x90-\xbf][\x80-\xbf]{2}"
     rb"|(?:[\xc4-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}){2}"
 )
-"""Letters and signs in UTF-8, in sequences that texts in Windows-1252 do not have: read as that they would be garbled."""
 _UNDEFINED: Final = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 _TEXT: Final = "text in UTF-8, or in UTF-16 with a byte order mark"
 _UTF16: Final = "text in UTF-16"
+# What files are that are no text, or not the text that was meant, by their first bytes in lower case.
 _MARKS: Final = {
     b"pk\x03\x04": "a zip archive, as .xlsx files are: save its sheet as CSV UTF-8, or unpack it",
     b"\xd0\xcf\x11\xe0": "a spreadsheet of an old Excel: save its sheet as CSV UTF-8",
@@ -90,7 +91,6 @@ _MARKS: Final = {
     b"<!doctype html": "a web page in place of the data",
     b"<html": "a web page in place of the data",
 }
-"""What files are that are no text, or not the text that was meant, by their first bytes in lower case."""
 
 
 def decoded_file(path: Path) -> tuple[str, str]:
@@ -158,8 +158,8 @@ _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _ARRAY: Final = "a JSON array of objects"
 _COMMENT: Final = "a comment, which JSON does not have"
 _LINES: Final = "one JSON object on each line"
+# Members of conversations and traces, whose lists are no items.
 _NO_ITEMS: Final = frozenset({"messages", "resourceSpans", "resource_spans"})
-"""Members of conversations and traces, whose lists are no items."""
 _SCANNER: Final = json.JSONDecoder()
 
 
@@ -309,8 +309,8 @@ def _comment(text: str, at: int) -> str:
 
 
 _EXCEL: Final = re.compile(r'"?sep=([,;\t|:])"?\s*')
+# Characters of one value: an unclosed quote would otherwise make a value of the whole file.
 _LONGEST_VALUE: Final = 1 << 27
-"""Characters of one value: an unclosed quote would otherwise make a value of the whole file."""
 _SEPARATED: Final = {",": "comma-separated", ";": "semicolon-separated", "\t": "tab-separated"}
 csv.field_size_limit(_LONGEST_VALUE)  # of the whole process, whose only reader of CSV is this module
 

@@ -47,8 +47,8 @@ from tfgrpo.stores.errors import CappedProblems, DatasetError, PipelineError, Pr
 from tfgrpo.stores.json_values import mapping_of
 from tfgrpo.stores.text import did_you_mean, suggested
 
+# Texts in lines that are JSON for Python and for few other readers.
 _RARE: Final = ("NaN", "Infinity", "\\ud", "\\uD")
-"""Texts in lines that are JSON for Python and for few other readers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ def _unservable(text: str, record: object) -> str:
 _ACCEPTED: Final = {"model_type": "a mapping", "dict_type": "a mapping", "tuple_type": "a list"}
 _AUTOMATIC: Final = "reasoning_format"
 _SET: Final = "graders"
+# Added to a grader's own time limit, so that it can report the timeout itself.
 _GRACE_S: Final = 1.0
-"""Added to a grader's own time limit, so that it can report the timeout itself."""
 
 
 Data: TypeAlias = tuple[Records, tuple[str, ...]]

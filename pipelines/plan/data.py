@@ -133,8 +133,8 @@ def cohort_of(
 MIN_LEARN = 1
 MIN_HELD_OUT = 2
 """An interval of a paired difference needs two pairs."""
+# With fewer, the interval of a gain is wider than most gains.
 _FEW_SEALED = 50
-"""With fewer, the interval of a gain is wider than most gains."""
 _SALT = "tfgrpo held out\x1f"
 _SEALING_SALT = "tfgrpo sealed\x1f"
 

@@ -71,20 +71,20 @@ def _likely(bounds: CountRange | Amounts) -> str:
 
 _INFORMATIVE_ONE_IN = 3
 _TOKENS_ONE_IN = 4
+# Learning calls use less of their limit than attempts, and repairs are rare.
 _LEARNING_TOKENS_ONE_IN = 16
-"""Learning calls use less of their limit than attempts, and repairs are rare."""
 _TOOL_TURNS = 3
 _BYTES_PER_TOKEN_LOW, _BYTES_PER_TOKEN_HIGH = 2.5, 6.0
 _MESSAGE_TOKENS = 40
 _REPLY_TOKENS_LOW = 4
 _TOOL_REPLY_TOKENS = 1000
 _COMPLAINT_TOKENS = 300
+# Words of one grader about one attempt.
 _GRADER_TOKENS = 800
-"""Words of one grader about one attempt."""
+# Instruction of a digest.
 _DIGEST_TOKENS = 500
-"""Instruction of a digest."""
+# Instruction of the second reading of new lessons.
 _SECOND_TOKENS = 500
-"""Instruction of the second reading of new lessons."""
 _CAUSE_TOKENS = 200
 NIGHTS = (1, 5, 10)
 

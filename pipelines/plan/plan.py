@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from tfgrpo.pipelines.mix.items import LearningMix
 
 
+# Items whose references are counted: those of a larger dataset would be parsed once more before each run.
 _COUNTED: Final = 100_000
-"""Items whose references are counted: those of a larger dataset would be parsed once more before each run."""
 ExtraCheck: TypeAlias = Callable[[Settings], Sequence[Problem]]
 
 

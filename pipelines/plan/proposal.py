@@ -22,6 +22,7 @@ from tfgrpo.stores.errors import DatasetError, PipelineError
 from tfgrpo.stores.text import pluralize, quoted_names
 
 _CONVERSATIONS: Final = ("messages", "conversations", "conversation")
+# Names of columns by the field that they probably are, likeliest first; a `*` means what only one column has.
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "id": ("id", "item_id", "question_id", "uid", "uuid", "key", "*_id"),
     "prompt": (
@@ -46,37 +47,36 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "system_prompt": ("system_prompt", "system"),
     "domain": ("domain",),
 }  # fmt: skip
-"""Names of columns by the field that they probably are, likeliest first; a ``*`` means what only one column has."""
+# Names that are an answer only where there is no other: the category of a question is none.
 _WEAK: Final = frozenset(_NAMES["answer"][_NAMES["answer"].index("chosen") :])
-"""Names that are an answer only where there is no other: the category of a question is none."""
 _CONTEXT: Final = (
     "context", "contexts", "passage", "paragraph", "document", "article", "story", "dialogue", "body", "premise", "evidence",
     "sentence", "text", "table",
 )  # fmt: skip
+# What a prompt is not complete without, by the name of its column: names of columns before and after it.
 _BESIDE: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     **dict.fromkeys(("question", "query", "stem", "claim", "statement"), (_CONTEXT, ())),
     **dict.fromkeys(("instruction", "instructions"), ((), ("input", "context"))),
 }
-"""What a prompt is not complete without, by the name of its column: names of columns before and after it."""
 _PAIRS: Final = {"premise": "hypothesis", "sentence_1": "sentence_2", "text_1": "text_2", "question_1": "question_2"}
 _LETTERED: Final = re.compile(
     r"(?:(option|choice|opt|op|answer_option|answer|ans|ending|sol|solution|alternative|candidate)_?)?([a-j]|[0-9])"
 )
 _SIGNS: Final = ("abcdefghij", "0123456789", "123456789")
+# Keys of an object of accepted answers.
 _TEXTS: Final = ("text", "texts", "aliases", "value", "spans", "answer", "answers")
-"""Keys of an object of accepted answers."""
 _CONTEXT_TEXTS: Final = ("contexts", "text", "sentences", "passages")
+# Roles of the messages of a chat that asks one question, and may answer it, as data for fine-tuning do.
 _ASKED: Final = re.compile(r"((?:system |developer )?)(?:user|human)((?: assistant| gpt)?)")
-"""Roles of the messages of a chat that asks one question, and may answer it, as data for fine-tuning do."""
 _LIKE_AN_ANSWER: Final = re.compile(r"answ|label|soluti|target|gold|correct|truth|decision|ideal|expect|ref|result|score")
 _ID: Final = re.compile(r"(?:^|_)(?:id|uid|uuid|nr)$")
+# The number of something, where each row has another: `Rechnungsnr`, `invoice_no`.
 _NUMBER: Final = re.compile(r"(?:nr|nummer|_no)$")
-"""The number of something, where each row has another: ``Rechnungsnr``, ``invoice_no``."""
 _WRONG: Final = re.compile(r"incorrect|wrong|rejected|false|bad")
 _WRONG_OPTION: Final = re.compile(r"(?:(?:incorrect|wrong|false)(?:_(?:answer|option|choice))?s?|distractors?)(?:_?\d+)?")
 _FLAGS: Final = frozenset({"true", "false", "yes", "no", "0", "1"})
+# What a column of a template cannot have in its name.
 _NOT_IN_BRACES: Final = re.compile(r"[{}|!:]")
-"""What a column of a template cannot have in its name."""
 _SQL: Final = re.compile(r"\s*(?:select\b.+?\bfrom\b|with\b.+?\bas\s*\()", re.IGNORECASE | re.DOTALL)
 _LOOKED_AT: Final = 1_000
 _SHOWN: Final = 6
@@ -301,8 +301,8 @@ _LIKE_A_LABEL: Final = re.compile("label|class|categor|sentiment|target|gold")
 _MOST_NAMED: Final = 20
 _EACH_NAMED: Final = 4
 _ABSENT: Final = object()
+# Names of columns whose objects have no field within, but a value.
 _CLOSED: Final = frozenset({"metadata", *OPTION_COLUMNS, *_NAMES["answer"]} | {*_CONTEXT})
-"""Names of columns whose objects have no field within, but a value."""
 
 
 def _leaves(path: str, value: object) -> Iterator[str]:
@@ -498,11 +498,11 @@ def _options_in_prompts(items: Sequence[Item]) -> Rewards | None:
     )
 
 
+# Scorers, the columns that they read, and what these are.
 _RECORDS: Final = (
     ("ifeval", {"instruction_id_list", "kwargs"}, "instructions that can be verified"),
     *(("code_tests", columns, "tests") for columns in ({"test_list"}, {"test", "entry_point"}, {"tests"}, {"cases"})),
 )
-"""Scorers, the columns that they read, and what these are."""
 
 
 def _with_rank(name: str, options: Mapping[str, Any], reason: str) -> Rewards:

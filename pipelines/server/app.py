@@ -124,8 +124,8 @@ Say: TypeAlias = Callable[[str], None]
 NAME: Final = "[dataserver]"
 _LONGEST_REASON: Final = 300
 _WARNING_INTERVAL_S: Final = 10.0
+# Most bytes of a request for samples, which is two numbers.
 _SAMPLE_BODY: Final = MEBIBYTE // 16
-"""Most bytes of a request for samples, which is two numbers."""
 _MOST_PROBLEMS: Final = 100
 _ROUTES: Final = frozenset({"/meta", "/sample", "/grade", "/healthz"})
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})

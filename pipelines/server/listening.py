@@ -19,8 +19,8 @@ from tfgrpo.stores.errors import SettingsError
 
 _BACKLOG: Final = 2048
 _KEEP_ALIVE_S: Final = 30
+# Seconds in which the headers of a connection's request have to come.
 _HEADERS_S: Final = 20.0
-"""Seconds in which the headers of a connection's request have to come."""
 _PORT_REFUSED: Final = (errno.EADDRINUSE, errno.EACCES)
 
 

@@ -26,8 +26,8 @@ from tfgrpo.stores.outcomes import RewardScore
 
 JudgeOf: TypeAlias = Callable[[str], JudgeModel | None]
 """Returns what the judges of a sample ask, by its id."""
+# Removes secrets from a text.
 _Scrub: TypeAlias = Callable[[str], str]
-"""Removes secrets from a text."""
 
 
 @dataclass(frozen=True, slots=True)

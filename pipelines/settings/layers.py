@@ -253,8 +253,8 @@ def _located(loc: Sequence[int | str]) -> tuple[str, str, SettingSchema, Sequenc
 
 
 _OURS = ("TFGRPO_", "FEATURE_TFGRPO_")
+# Variables with our prefix that others read: the checkout of a deployment (`prefect.yaml`).
 _NO_SETTINGS = ("TFGRPO_HOME",)
-"""Variables with our prefix that others read: the checkout of a deployment (``prefect.yaml``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
 
 PRICES_PACKAGE: Final = "genai-prices"
+# Prices that are not for tokens: a model with one of them costs more than its tokens.
 _PER_OTHER: Final = ("requests_kcount", "input_mchars", "input_audio_hours", "audio_hours")
-"""Prices that are not for tokens: a model with one of them costs more than its tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,8 +236,8 @@ class GateSettings(Section):
 LEARNER_TOKENS: Final = 8_192
 """Completion tokens of one reflection, curation or shortening, without ``model.reflection.max_tokens``: reasoning models
 think long before lessons."""
+# Tokens of one operation on the library with a lesson of full length, as JSON.
 _OPERATION_TOKENS: Final = 100
-"""Tokens of one operation on the library with a lesson of full length, as JSON."""
 
 
 ModelRole: TypeAlias = Literal["actor", "reflection", "judge"]

@@ -30,8 +30,8 @@ from tfgrpo.stores.numeric import is_count
 BATCH_SCHEMA: Final = 1
 _SHOWN: Final = 120
 _AT_ONCE: Final = 1_000
+# Fields that are written even when they are None or empty.
 _ALWAYS: Final = frozenset({"state", "completion"})
-"""Fields that are written even when they are None or empty."""
 _REFERENCE: Final = "$text"
 _VERSION: Final = {b"tfgrpo.experience_batch": b"%d" % BATCH_SCHEMA}
 _JSON: Final = frozenset({"state", "bare_state", "completion", "reward_parts", "metadata"})

@@ -33,10 +33,10 @@ ROUNDING: Final = 1e-5
 NOT_COMPUTED: Final = -9999.0
 """Marker of OpenAI and vLLM for a log-probability that is minus infinity or was not computed: no value."""
 _NAMES: Final[Any] = {"id": True, "rollouts": {"__all__": {"id", "group_id", "latency_s"}}}
+# Digits of the digest in a default id: a million groups at one index collide with a probability below 1 in 500.
 _ID_DIGITS: Final = 12
-"""Digits of the digest in a default id: a million groups at one index collide with a probability below 1 in 500."""
+# Problems listed one by one; a batch that is wrong throughout is wrong in one way.
 _SHOWN: Final = 50
-"""Problems listed one by one; a batch that is wrong throughout is wrong in one way."""
 
 
 def _at_most(bound: float, accepted: str) -> AfterValidator:

@@ -28,8 +28,8 @@ RowSource: TypeAlias = Literal["learning", "sweep", "measure", "outcome"]
 Said: TypeAlias = Literal["taught", "confirmed", "contradicted", "recurs", "helped", "misled", "brought in"]
 """``recurs``: the causes of several contrasts of a batch name it. ``helped``, ``misled``: what a contrast says of a lesson in
 its prompts. ``brought in``: by a person."""
+# Share of the range: how far outside of it a sum of weighted parts may be.
 _ROUNDING: Final = 1e-9
-"""Share of the range: how far outside of it a sum of weighted parts may be."""
 PERSON_GROUPS: Final = 4.0
 """Support of a lesson that a person imports: that of four groups."""
 _ID_DIGITS: Final = 24
@@ -114,8 +114,8 @@ class Word:
 
 CreditLine: TypeAlias = Row | Word
 _WORD: Final = TypeAdapter(Word)
+# In a text every quote has a backslash before it.
 _NIGHT: Final = re.compile(rb',"night":(\d+),.*,"simulated":(true|false)')
-"""In a text every quote has a backslash before it."""
 _LINE: Final[TypeAdapter[CreditLine]] = TypeAdapter(Annotated[CreditLine, Field(discriminator="kind")])
 
 

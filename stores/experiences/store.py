@@ -35,8 +35,8 @@ _T = TypeVar("_T")
 STRICT: Final = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 """No coercion, unknown keys refused, no NaN or infinity."""
 _ID_DIGITS = 16
+# Jaccard index from which two lessons count as one.
 _SAME: Final = 0.6
-"""Jaccard index from which two lessons count as one."""
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _NEGATIONS = frozenset({"not", "never", "no", "none", "nor", "neither", "without", "cannot", "unless", "except"})

@@ -35,8 +35,8 @@ from tfgrpo.stores.text import pluralize
 LineRow: TypeAlias = dict[str, Any]
 _encode_ascii: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _SUM: Final = re.compile(rb',"sum":"([0-9a-f]{16})((?:\+[1-9][0-9]{0,8})?)"\}\r?\Z')
+# Longest of them.
 _SUM_BYTES: Final = 40
-"""Longest of them."""
 _BLOCK: Final = 1 << 17
 _TAIL: Final = 1 << 16
 _SHOWN: Final = 5

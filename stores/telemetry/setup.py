@@ -61,8 +61,8 @@ _OPEN: Final = frozenset(
     {"tool", "model", "rewarder", "domain", "reason", "rule", "error_type", "agent", "provider", "grader", "dataset"}
 )
 _LOG: Final = logging.getLogger("tfgrpo.telemetry")
+# Time to deliver the last batch to an endpoint that works; one that hangs delays the end of a run by no more.
 _SHUTDOWN_S: Final = 2.0
-"""Time to deliver the last batch to an endpoint that works; one that hangs delays the end of a run by no more."""
 _LAST_JOIN_S: Final = 0.2
 _INSTANCE_ID: Final = "service.instance.id"
 _SIGNALS: Final[tuple[SignalName, SignalName]] = ("traces", "metrics")
