@@ -16,10 +16,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from fastapi import FastAPI, Security
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.security import HTTPBearer
-from pydantic import BaseModel
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -65,10 +63,11 @@ class BodyQueue:
     def __init__(self, limits: ServerLimits, most: int) -> None:
         """``most``: bytes of one body."""
         self._limits, self._most = limits, most
-        self._turns = asyncio.Semaphore(limits.concurrency)  # first in, first out
-        self.held = 0
-        self.present = 0
-        """Requests that wait for their turn or have it."""
+        # First in, first out.
+        self._turns = asyncio.Semaphore(limits.concurrency)
+        self._held = 0
+        # Requests that wait for their turn or have it.
+        self._present = 0
 
     @asynccontextmanager
     async def turn(self, request: Request) -> AsyncIterator[bytes]:
@@ -78,31 +77,32 @@ class BodyQueue:
         """
         body, limits = bytearray(), self._limits
         length = request.headers.get("content-length", "")
-        if length.isdecimal() and int(length[:20]) > self._most:  # Python refuses to convert more than 4,300 digits
+        # Python refuses to convert more than 4,300 digits.
+        if length.isdecimal() and int(length[:20]) > self._most:
             raise self._too_large
         try:
             try:
                 async with asyncio.timeout(limits.body_s):
                     async for chunk in request.stream():
                         body += chunk
-                        self.held += len(chunk)
+                        self._held += len(chunk)
                         if len(body) > self._most:
                             raise self._too_large
-                        if self.held > limits.max_held:
+                        if self._held > limits.max_held:
                             raise HTTPException(503, "other bodies take all memory; come again", RETRY_AFTER)
             except TimeoutError:
                 raise HTTPException(408, f"the body did not arrive within {limits.body_s:g} seconds") from None
-            if self.present >= limits.concurrency + limits.queue:
-                waiting = f"{self.present} requests are waiting or being graded; come again"
+            if self._present >= limits.concurrency + limits.queue:
+                waiting = f"{self._present} requests are waiting or being graded; come again"
                 raise HTTPException(503, waiting, RETRY_AFTER)
-            self.present += 1
+            self._present += 1
             try:
                 async with self._turns:
                     yield bytes(body)
             finally:
-                self.present -= 1
+                self._present -= 1
         finally:
-            self.held -= len(body)
+            self._held -= len(body)
 
     @property
     def _too_large(self) -> HTTPException:
@@ -113,7 +113,8 @@ def answer(value: object, status: int = 200, headers: Mapping[str, str] | None =
     """Return a response of compact UTF-8 JSON. Half surrogate pairs are escaped; NaN and infinity become null."""
     try:
         body = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    except ValueError:  # of either
+    except ValueError:
+        # For half a surrogate pair, too, which cannot be encoded.
         finite = json.loads(json.dumps(value), parse_constant=lambda _: None)
         body = json.dumps(finite, separators=(",", ":")).encode()
     return Response(body, status, headers, "application/json")
@@ -129,78 +130,6 @@ _SAMPLE_BODY: Final = MEBIBYTE // 16
 _MOST_PROBLEMS: Final = 100
 _ROUTES: Final = frozenset({"/meta", "/sample", "/grade", "/healthz"})
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
-
-
-class Health(BaseModel):
-    """The server is up."""
-
-    status: str
-
-
-class StageBody(BaseModel):
-    """One stage of the data mix; ``until_step`` is the first iteration after it."""
-
-    name: str
-    until_step: int
-
-
-class MetaReply(BaseModel):
-    """The served mix."""
-
-    total_iterations: int
-    stages: list[StageBody]
-
-
-class Sample(BaseModel):
-    """One prompt. All keys are always present."""
-
-    sample_id: str
-    dataset_id: str
-    system_prompt: str | None
-    prompt: str
-    metadata: dict[str, Any] | None
-
-
-class SampleReply(BaseModel):
-    """The samples drawn."""
-
-    samples: list[Sample]
-
-
-class GradeReplyItem(BaseModel):
-    """The reward of one completion."""
-
-    sample_id: str
-    reward: float
-    """Finite. 0.0 if a grader failed, with the reason in ``error``."""
-    completion_index: int | None
-    error: str | None = None
-    """Why there is no reward; absent when there is one."""
-    parts: dict[str, float] | None = None
-    """Rewards by grader, neither weighted nor multiplied; absent without ``parts`` in the request."""
-
-
-class GradeReply(BaseModel):
-    """The rewards, in the order of the request's items."""
-
-    results: list[GradeReplyItem]
-
-
-class RefusalBody(BaseModel):
-    """The reason of a refusal."""
-
-    detail: str
-
-
-_WRONG_TOKEN: Final[dict[int | str, dict[str, Any]]] = {
-    401: {"model": RefusalBody, "description": "The bearer token is missing or wrong."}
-}
-_REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
-    400: {"model": RefusalBody, "description": "No sample has such an id, or the stage has no records to draw from."},
-    408: {"model": RefusalBody, "description": "The body does not arrive in time."},
-    413: {"model": RefusalBody, "description": "The body is too large."},
-    503: {"model": RefusalBody, "description": "Too many wait, graders failed, or the server stops; come again."},
-}
 
 
 def data_app(
@@ -223,19 +152,15 @@ def data_app(
     app = FastAPI(title="tfgrpo data server", description=about, version=version)
     app.exception_handler(HTTPException)(_refused)
     app.exception_handler(RequestValidationError)(_bad_body)
-    app.exception_handler(Exception)(_internal_error)
-    with_token = {} if token is None else _WRONG_TOKEN
-    # Described here, checked by ``_refusal``.
-    guards = [] if token is None else [Security(HTTPBearer(auto_error=False))]
-    app.get("/healthz", response_model=Health)(handlers.health)
-    app.get("/meta", response_model=MetaReply, responses=with_token, dependencies=guards)(handlers.meta)
-    posted: dict[str, Any] = {"responses": {**with_token, **_REFUSALS}, "dependencies": guards}
-    app.post("/sample", response_model=SampleReply, **posted)(handlers.sample)
-    app.post("/grade", response_model=GradeReply, **posted)(handlers.grade)
+    app.exception_handler(Exception)(lambda *_: answer({"detail": "Internal Server Error"}, 500))
+    # Answers are made by hand: FastAPI would refuse half surrogate pairs and NaN, which graders and records may have.
+    app.get("/healthz", response_model=None)(lambda: answer({"status": "ok"}))
+    app.get("/meta", response_model=None)(lambda: answer(service.meta()))
+    app.post("/sample", response_model=None)(handlers.sample)
+    app.post("/grade", response_model=None)(handlers.grade)
     served = _bounded(app, limits)
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        """Count other paths as one: no client can flood the metrics."""
         started, status, path, method = time.perf_counter(), 500, scope["path"], scope["method"]
 
         async def watched(message: Message) -> None:
@@ -250,6 +175,7 @@ def data_app(
             telemetry.record(
                 "request",
                 method=method if method in _METHODS else "_OTHER",
+                # All other paths are one: no client can flood the metrics.
                 route=path if path in _ROUTES else "other",
                 status=status,
                 duration_s=time.perf_counter() - started,
@@ -259,7 +185,7 @@ def data_app(
 
 
 def _bounded(app: ASGIApp, limits: ServerLimits) -> ASGIApp:
-    """Return an app whose POST requests with bodies are served in turn, each path with its own queue."""
+    """Serve the POST requests with bodies in turn, each path with its own queue."""
     largest = {"/sample": _SAMPLE_BODY, "/grade": limits.max_body}
     queues = {path: BodyQueue(limits, most) for path, most in largest.items()}
 
@@ -279,7 +205,8 @@ def _bounded(app: ASGIApp, limits: ServerLimits) -> ASGIApp:
             reply = answer({"detail": error.detail}, error.status_code, error.headers)
         except ClientDisconnect:
             reply = answer({"detail": "the body did not arrive"}, 400)
-        except asyncio.CancelledError:  # the server ends, and the client still waits for an answer
+        except asyncio.CancelledError:
+            # The server ends, and the client still waits for an answer.
             reply = answer({"detail": "the server is being stopped; come again"}, 503)
         await reply(scope, receive, send)
 
@@ -298,21 +225,16 @@ def _refusal(path: str, headers: Headers, token: str | None, *, local_only: bool
         return answer({"detail": f"{reason}; ask for localhost, or start the server with --token-env"}, 400)
     if token is None or path == "/healthz":
         return None
-    kind, _, given = headers.get("authorization", "").partition(" ")
+    kind, _, credentials = headers.get("authorization", "").partition(" ")
     # Headers are decoded as Latin-1: so the bytes are those that came. The token is ASCII.
-    right = hmac.compare_digest(given.strip().encode("latin-1"), token.encode())
+    right = hmac.compare_digest(credentials.strip().encode("latin-1"), token.encode())
     if kind.lower() == "bearer" and right:
         return None
     return answer({"detail": "a valid bearer token is needed"}, 401, {"WWW-Authenticate": "Bearer"})
 
 
 async def _refused(_: Request, error: HTTPException) -> Response:
-    """Answer ``{"detail": "…"}`` to a refusal by the server or the framework."""
     return answer({"detail": error.detail}, error.status_code, error.headers)
-
-
-async def _internal_error(_request: Request, _error: Exception) -> Response:
-    return answer({"detail": "Internal Server Error"}, 500)
 
 
 async def _bad_body(_: Request, error: RequestValidationError) -> Response:
@@ -335,53 +257,46 @@ class _Handlers:
     """Logs every request; None without ``--verbose``."""
     warn: Say
 
-    async def health(self) -> Response:
-        """Answer that the server is up."""
-        return answer({"status": "ok"})
-
-    async def meta(self) -> Response:
-        """Return the length of the mix and its stages."""
-        return answer(self.service.meta())
-
-    async def sample(self, asked: SampleRequest) -> Response:
+    async def sample(self, request: SampleRequest) -> Response:
         """Draw samples from the stage of an iteration: with replacement, others at every request."""
         most = self.limits.max_batch
-        if asked.batch_size > most:
+        if request.batch_size > most:
             raise _too_much("batch_size", "less_than_equal", f"Input should be less than or equal to {most}")
         if self.say is not None:
-            stage = self.service.config.stage_at(asked.iteration).name
-            self.say(f"{NAME} /sample iteration={asked.iteration} batch_size={asked.batch_size} stage={stage}")
+            stage = self.service.config.stage_at(request.iteration).name
+            self.say(f"{NAME} /sample iteration={request.iteration} batch_size={request.batch_size} stage={stage}")
         try:
-            samples = await self.service.sample(asked.iteration, asked.batch_size)
+            samples = await self.service.sample(request.iteration, request.batch_size)
         except DatasetError as error:
             raise HTTPException(400, "; ".join(problem.given for problem in error.problems)) from error
         for dataset, count in Counter(sample["dataset_id"] for sample in samples).items():
             self.telemetry.record("samples", dataset=dataset, count=count)
         return answer({"samples": samples})
 
-    async def grade(self, asked: GradeRequest) -> Response:
+    async def grade(self, request: GradeRequest) -> Response:
         """Grade completions: one result for each item, in their order. An ungradable item affects no other."""
         most = self.limits.max_batch
-        if len(asked.items) > most:
-            raise _too_much("items", "too_long", f"List should have at most {most} items, not {len(asked.items)}")
+        if len(request.items) > most:
+            raise _too_much("items", "too_long", f"List should have at most {most} items, not {len(request.items)}")
         try:
-            grades = await self.service.grade(asked.items)
+            grades = await self.service.grade(request.items)
         except DatasetError as error:
             raise HTTPException(400, str(error)) from error
         for line in self.tally.add(grades):
             self.warn(line)
         if self.say is not None:
-            self.say("\n".join(grade_lines(asked.iteration, asked.items, grades)))
-        lost = [grade for grade in grades if grade.broke or grade.late]  # a retry may help these alone
+            self.say("\n".join(grade_lines(request.iteration, request.items, grades)))
+        # A retry may help these alone.
+        lost = [grade for grade in grades if grade.broke or grade.late]
         if self.limits.refuse_lost and 2 * len(lost) > len(grades):
             reason = lost[-1].reasons[:_LONGEST_REASON]
             detail = f"graders failed on {len(lost)} of {pluralize(len(grades), 'item')}: {reason}"
             raise HTTPException(503, detail, RETRY_AFTER)
         results = []
-        for item, grade in zip(asked.items, grades, strict=True):
+        for item, grade in zip(request.items, grades, strict=True):
             reward = 0.0 if grade.reward is None else grade.reward
             result: dict[str, Any] = {"sample_id": item.sample_id, "reward": reward, "completion_index": item.completion_index}
-            if asked.parts:
+            if request.parts:
                 result["parts"] = dict(grade.parts)
             if grade.reward is None:
                 result["error"] = grade.reasons
@@ -393,7 +308,6 @@ class GradeTally:
     """Counts grades. A failing grader is reported once in ten seconds at most, not once an item."""
 
     def __init__(self, telemetry: Telemetry, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` returns monotonic seconds."""
         self._telemetry, self._clock = telemetry, clock
         self._reported_at: dict[str, float] = {}
         self._unreported: Counter[str] = Counter()
@@ -425,11 +339,10 @@ def grade_lines(iteration: int, items: Sequence[GradeItem], grades: Sequence[Ite
         yield f"{head} 0 completions."
         return
     scored = [(grade.reward, item) for item, grade in zip(items, grades, strict=True) if grade.reward is not None]
-    rewards = [reward for reward, _ in scored]
-    lost = len(items) - len(rewards)
-    figures = "no rewards"
+    rewards, lost, figures = [reward for reward, _ in scored], len(items) - len(scored), "no rewards"
     if rewards:
-        mean = sum(reward / len(rewards) for reward in rewards)  # the sum of large ones would be infinite
+        # Divided first: the sum of large ones would be infinite.
+        mean = sum(reward / len(rewards) for reward in rewards)
         figures = f"avg={mean:.3f} min={min(rewards):.3f} max={max(rewards):.3f}"
     yield f"{head} {len(items)} | {figures}{f' ungraded={lost}' if lost else ''}"
     for item, grade in zip(items, grades, strict=True):

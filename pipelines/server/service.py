@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, Strict, StrictBool, WithJsonSchema
+from pydantic import BaseModel, Strict, StrictBool
 
 from tfgrpo.pipelines.mix.config import MixConfig, MixSampler
 from tfgrpo.rewarders.calling import NO_NUMBER
@@ -72,19 +72,11 @@ class ItemGrade:
         return cls(reward, parts, errors, broke, any(each.late for _, each in lost))
 
 
-_SPACES: Final = r"[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*"
-_DIGITS: Final = rf"^{_SPACES}[+-]?[0-9]+(_[0-9]+)*(\.0+)?{_SPACES}$"
-WholeNumber: TypeAlias = Annotated[
-    int, WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "boolean"}, {"type": "string", "pattern": _DIGITS}]})
-]
-"""A whole number as pydantic reads it."""
-
-
 class SampleRequest(BaseModel):
     """A request for samples."""
 
-    iteration: WholeNumber
-    batch_size: WholeNumber
+    iteration: int
+    batch_size: int
     """None for 0 and below."""
 
 
@@ -93,8 +85,8 @@ class GradeItem(BaseModel):
 
     sample_id: str
     completion: str
-    completion_tokens: WholeNumber | None = None
-    completion_index: WholeNumber | None = None
+    completion_tokens: int | None = None
+    completion_index: int | None = None
     tool_calls: list[dict[str, Any]] | None = None
     cost_usd: Annotated[float, Strict()] | None = None
     latency_s: Annotated[float, Strict()] | None = None
@@ -108,7 +100,7 @@ class GradeItem(BaseModel):
 class GradeRequest(BaseModel):
     """A request to grade completions."""
 
-    iteration: WholeNumber
+    iteration: int
     """For the log only."""
     items: list[GradeItem]
     parts: StrictBool = False
@@ -134,13 +126,15 @@ class DataService:
     async def sample(self, iteration: int, count: int) -> list[dict[str, Any]]:
         """Return samples as JSON objects, all with the same keys. Raise as ``MixSampler.draw`` does."""
 
-        def drawn() -> Iterator[dict[str, Any]]:
+        def drawn() -> list[dict[str, Any]]:
+            samples = []
             for name, number in self._sampler.draw(iteration, count):
                 record = self.config.datasets[name].records[number]
                 served = {key: record.get(key) for key in ("system_prompt", "prompt", "metadata")}
-                yield {"sample_id": f"{name}:{number}", "dataset_id": name, **served}
+                samples.append({"sample_id": f"{name}:{number}", "dataset_id": name, **served})
+            return samples
 
-        return await asyncio.to_thread(lambda: list(drawn()))
+        return await asyncio.to_thread(drawn)
 
     async def grade(self, items: Sequence[GradeItem]) -> list[ItemGrade]:
         """Return one grade for each item, in their order. Raise ``DatasetError`` for an unknown id.
@@ -148,32 +142,34 @@ class DataService:
         The items of one sample are a group.
         """
         groups: dict[str, dict[int, list[int]]] = {}
-        for at, item in enumerate(items):
+        for index, item in enumerate(items):
             dataset_id, number = self.config.locate(item.sample_id)
-            groups.setdefault(dataset_id, {}).setdefault(number, []).append(at)
+            groups.setdefault(dataset_id, {}).setdefault(number, []).append(index)
         grades: dict[int, ItemGrade] = {}
 
         async def grade_dataset(dataset_id: str, own: Mapping[int, Sequence[int]]) -> None:
             graders = self.config.datasets[dataset_id].graders
             contexts = await asyncio.to_thread(
-                lambda: [self._context(dataset_id, number, [items[at] for at in places]) for number, places in own.items()]
+                lambda: [
+                    self._context(dataset_id, number, [items[each] for each in indices]) for number, indices in own.items()
+                ]
             )
-            graded = await self._runner.rows(graders.members, contexts)
-            for places, rows in zip(own.values(), graded, strict=True):
-                grades.update((at, ItemGrade.of(graders, row, self._scrub)) for at, row in zip(places, rows, strict=True))
+            verdicts = await self._runner.rows(graders.members, contexts)
+            for indices, rows in zip(own.values(), verdicts, strict=True):
+                grades.update(
+                    (index, ItemGrade.of(graders, row, self._scrub)) for index, row in zip(indices, rows, strict=True)
+                )
 
         await asyncio.gather(*(grade_dataset(dataset_id, own) for dataset_id, own in groups.items()))
-        return [grades[at] for at in range(len(items))]
+        return [grades[index] for index in range(len(items))]
 
     def _context(self, dataset_id: str, number: int, items: Sequence[GradeItem]) -> RewardContext:
         records, sample_id = self.config.datasets[dataset_id].records, items[0].sample_id
         record = records[number]
         fields = mapping_of(record)
-        given = fields.get("answer")
-        answers: list[Any] = [given]
-        if isinstance(given, list) and given and all(isinstance(each, str) for each in given):
-            answers = given
-        answer, *alternatives = answers
+        answer, alternatives = fields.get("answer"), list[str]()
+        if isinstance(answer, list) and answer and all(isinstance(each, str) for each in answer):
+            answer, *alternatives = answer
         return RewardContext(
             fixture_path=f"{records.path}#{number}",
             item_id=sample_id,

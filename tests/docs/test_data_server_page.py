@@ -39,11 +39,11 @@ def test_defaults_of_the_command_are_those_of_the_limits():
     assert not limits.refuse_lost
 
 
-async def test_requests_replies_and_refusals_are_those_that_are_described():
+async def test_requests_are_those_that_are_described():
     async with in_process(MIX, token="t") as (client, _):
         client.headers["authorization"] = "Bearer t"
         document = (await client.get("/openapi.json")).json()
-    requests = {request.strip("`"): f"{body} {reply}" for request, body, reply in table(TEXT, "request | body | reply")}
+    requests = {request.strip("`"): body for request, body, reply in table(TEXT, "request | body | reply")}
     described = {
         f"{method.upper()} {path}": operation
         for path, operations in document["paths"].items()
@@ -52,15 +52,12 @@ async def test_requests_replies_and_refusals_are_those_that_are_described():
     assert set(requests) == set(described)
     shapes = document["components"]["schemas"]
     for request, operation in described.items():
-        told = set(re.findall(r"`(\w+)`", requests[request]))
-        assert told == set(_names(operation, shapes)), request
-    statuses = {status for row in table(TEXT, "status | when") for status in row[0].split(", ")}
-    responses = {status for operation in described.values() for status in operation["responses"]}
-    assert statuses == responses - {"200"} | {"404", "405"}
+        named = set(re.findall(r"`(\w+)`", requests[request]))
+        assert named == set(_names(operation.get("requestBody", {}), shapes)), request
 
 
 def _names(node, shapes):
-    """Every property of every shape that is reached from here, refusals aside."""
+    """Every property of every shape that is reached from here."""
     if isinstance(node, list):
         for inner in node:
             yield from _names(inner, shapes)
@@ -68,9 +65,8 @@ def _names(node, shapes):
         if "$ref" in node:
             yield from _names(shapes[node["$ref"].rpartition("/")[2]], shapes)
         yield from node.get("properties", {})
-        for key, inner in node.items():
-            if key not in {"400", "401", "408", "413", "422", "503"}:
-                yield from _names(inner, shapes)
+        for inner in node.values():
+            yield from _names(inner, shapes)
 
 
 async def test_the_requests_of_the_page_are_answered():
