@@ -156,8 +156,8 @@ def read_manifest(directory: Path) -> PromptPackManifest:
     except ValidationError as error:
         problems = []
         for part in error.errors():
-            given = "nothing" if part["type"] == "missing" else repr(part["input"])[:80]
-            problems.append(Problem(f"{path}: {'.'.join(map(str, part['loc'])) or 'manifest'}", given, part["msg"]))
+            received = "nothing" if part["type"] == "missing" else repr(part["input"])[:80]
+            problems.append(Problem(f"{path}: {'.'.join(map(str, part['loc'])) or 'manifest'}", received, part["msg"]))
         raise PackError(problems) from None
     except (ValueError, RecursionError) as error:
         raise PackError.one(str(path), str(error) or type(error).__name__, "a JSON object") from None
@@ -181,8 +181,8 @@ def read_text(directory: Path, name: str) -> str:
         with path.open("rb") as stream:
             raw = stream.read(MAX_SOURCE_BYTES + 1)
     except (OSError, RuntimeError) as error:  # links in a circle raise RuntimeError before Python 3.13
-        given = "no such file" if isinstance(error, FileNotFoundError) else type(error).__name__
-        raise PackError.one(str(path), given, "a readable text file") from None
+        received = "no such file" if isinstance(error, FileNotFoundError) else type(error).__name__
+        raise PackError.one(str(path), received, "a readable text file") from None
     if len(raw) > MAX_SOURCE_BYTES:
         raise PackError.one(str(path), "a larger file", f"at most {MAX_SOURCE_BYTES} bytes")
     try:

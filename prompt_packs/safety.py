@@ -74,15 +74,15 @@ _SENTENCE_END = re.compile(r"(?<=[!?\n\u061f\u3002\uff01\uff1f])|(?<=\.)(?=\s)")
 
 def folded_text(text: str) -> str:
     """Return the visible text as a reader sees it: case, accents and look-alikes folded, s p e l l e d out letters joined."""
-    plain = text.lower()
+    visible = text.lower()
     if not text.isascii():
         named = {sign: _LETTER_NAME.fullmatch(unicodedata.name(sign, "")) for sign in set(text)}
         shown = {ord(sign): name and name[1] for sign, name in named.items() if name or unicodedata.category(sign) == "Cf"}
         text = _INVISIBLE.sub("", text.translate(shown))
         decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
-        plain = "".join(character for character in decomposed if not unicodedata.combining(character))
-        plain = unicodedata.normalize("NFC", plain.translate(_LOOK_ALIKES))
-    joined = _SPELLED_OUT.sub(lambda match: re.sub(r"[ .\-_*]", "", match.group()), plain)
+        visible = "".join(character for character in decomposed if not unicodedata.combining(character))
+        visible = unicodedata.normalize("NFC", visible.translate(_LOOK_ALIKES))
+    joined = _SPELLED_OUT.sub(lambda match: re.sub(r"[ .\-_*]", "", match.group()), visible)
     return " ".join(joined.split())
 
 
@@ -217,11 +217,11 @@ def _decoded(match: re.Match[str]) -> str:
     word = match.group().rstrip("=")
     for decode, text in ((bytes.fromhex, word), (partial(b64decode, validate=True), word + "=" * (-len(word) % 4))):
         try:
-            said = decode(text).decode("ascii")
+            decoded = decode(text).decode("ascii")
         except ValueError:
             continue
-        if said.isprintable():
-            return said
+        if decoded.isprintable():
+            return decoded
     return match.group()
 
 
@@ -250,8 +250,8 @@ def _contains(lesson: str, original: str, answer: str) -> bool:
     words = _WORD.findall(folded)
     values = {value for _, _, value in _numbers(folded)}
     if len(values) == 1 and len(words) <= _RUN:
-        equal = [place for place in _numbers(lesson) if place[2] in values]
-        if any(_RESULT_LEAD.search(lesson[: place[0]]) or not _common_knowledge(lesson, *place) for place in equal):
+        equal = [number for number in _numbers(lesson) if number[2] in values]
+        if any(_RESULT_LEAD.search(lesson[: number[0]]) or not _common_knowledge(lesson, *number) for number in equal):
             return True
     if (letter := len(folded) == 1 and folded.isalpha() and folded.isascii()) or folded in _VAGUE:
         # A letter is a capital, in quotes or in brackets: the article ``a`` does not count.
@@ -266,8 +266,8 @@ def _contains(lesson: str, original: str, answer: str) -> bool:
     size = min(len(words), _RUN)
     if not size or folded in _SPELLED:
         return False
-    said = _WORD.findall(lesson)
-    runs = {tuple(said[at : at + size]) for at in range(len(said) - size + 1)}
+    spoken = _WORD.findall(lesson)
+    runs = {tuple(spoken[at : at + size]) for at in range(len(spoken) - size + 1)}
     return any(tuple(words[at : at + size]) in runs for at in range(len(words) - size + 1))
 
 
@@ -315,9 +315,10 @@ def words_of_item(text: str, prompts: Prompts) -> str:
 
 def said_by_itself(text: str, prompt: str, ordinary: str = "") -> bool:
     """Return whether an item says a lesson, or words of it other than in a question, so that it is no witness for it."""
-    said = "\n".join(each for each in _SENTENCE_END.split(_unescaped(prompt)) if each.rstrip()[-1:] not in "?\u061f\uff1f")
-    said = prompt if _stands_in(_spaced(_unescaped(text)), prompt) else said
-    return any(_repeated_runs(text, [said], ordinary, whole=True))
+    sentences = _SENTENCE_END.split(_unescaped(prompt))
+    stated = "\n".join(each for each in sentences if each.rstrip()[-1:] not in "?\u061f\uff1f")
+    stated = prompt if _stands_in(_spaced(_unescaped(text)), prompt) else stated
+    return any(_repeated_runs(text, [stated], ordinary, whole=True))
 
 
 def repeated_run(text: str, sources: Iterable[str], ordinary: str = "", *, whole: bool = False) -> str:

@@ -235,8 +235,8 @@ def known_packs(root: Path | None = None) -> tuple[str, ...]:
     try:
         return tuple(sorted(entry.name for entry in base.iterdir() if (entry / MANIFEST).is_file()))
     except OSError as error:
-        given = error.strerror or type(error).__name__
-        raise PackError.one(str(base), given, "a readable directory of prompt packs") from None
+        received = error.strerror or type(error).__name__
+        raise PackError.one(str(base), received, "a readable directory of prompt packs") from None
 
 
 def domains(root: Path | None = None) -> dict[str, tuple[str, ...]]:
@@ -267,15 +267,15 @@ def load_prompt_pack(domain_or_id: str, root: Path | None = None) -> LoadedPack:
     Raise ``PackError`` for an unknown name, for a domain with several packs, and for a pack that does not verify.
     """
     base = SHIPPED_ROOT if root is None else root
-    known = known_packs(base)
-    if domain_or_id in known:
+    pack_ids = known_packs(base)
+    if domain_or_id in pack_ids:
         return load_pack(base / domain_or_id)
     by_domain = domains(base)
     match by_domain.get(domain_or_id, ()):
         case (only,):
             return load_pack(base / only)
         case ():
-            names = f"ids: {', '.join(known) or 'none'}; domains: {', '.join(by_domain) or 'none'}"
+            names = f"ids: {', '.join(pack_ids) or 'none'}; domains: {', '.join(by_domain) or 'none'}"
             raise PackError.one("pack", repr(domain_or_id[:100]), f"a pack under {base} ({names})")
         case several:
             raise PackError.one("pack", f"domain {domain_or_id!r}, which has several", f"one of {', '.join(several)}")

@@ -412,9 +412,9 @@ class CappedProblems:
                 lines.append((numbered[0][0], replace(equal[0], source=several, given=given), self._counts[words]))
             else:
                 lines += [(number, each, 1) for number, each in numbered]
-        told = sorted(lines, key=itemgetter(0))[:_MAX_PROBLEMS]
-        problems = [problem for _, problem, _ in told]
-        if hidden := self.total - sum(count for *_, count in told):
+        shown_lines = sorted(lines, key=itemgetter(0))[:_MAX_PROBLEMS]
+        problems = [problem for _, problem, _ in shown_lines]
+        if hidden := self.total - sum(count for *_, count in shown_lines):
             problems.append(Problem(source, f"{hidden} more problems", f"{self.total} problems fewer"))
         if problems:
             raise error(problems)

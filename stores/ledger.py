@@ -181,10 +181,10 @@ class Totals:
         )
         return self.plus(call)
 
-    def at_least(self, known: Totals) -> Totals:
+    def at_least(self, journalled: Totals) -> Totals:
         """Return the totals with no fewer calls, tokens and money than a journal has, and with its number of answers."""
-        spent = {name: max(getattr(self, name), getattr(known, name)) for name in ("calls", "tokens", "nano_usd")}
-        return replace(self, **spent, journalled=known.journalled)
+        spent = {name: max(getattr(self, name), getattr(journalled, name)) for name in ("calls", "tokens", "nano_usd")}
+        return replace(self, **spent, journalled=journalled.journalled)
 
     def to_json(self) -> Counters:
         """Return the figures by name."""
@@ -193,10 +193,10 @@ class Totals:
     @classmethod
     def from_json(cls, figures: Counters) -> Totals:
         """Return the totals of ``to_json``; absent names are 0. Raises ``ValueError`` for values that are not counts."""
-        known = {name: figures.get(name, 0) for name in _FIGURES}
-        if not all(type(value) is int and value >= 0 for value in known.values()):
-            raise ValueError(f"ledger totals must be integers from 0: {known}")
-        return cls(**known)
+        figures_of = {name: figures.get(name, 0) for name in _FIGURES}
+        if not all(type(value) is int and value >= 0 for value in figures_of.values()):
+            raise ValueError(f"ledger totals must be integers from 0: {figures_of}")
+        return cls(**figures_of)
 
     def plus(self, more: Totals) -> Totals:
         """Return the sum of both."""
@@ -261,14 +261,14 @@ UNKNOWN_USAGE: Final = Usage(None, None, None, None)
 
 def add_costs(costs: Iterable[float | None]) -> float | None:
     """Return the sum in USD, or None if any part is unknown."""
-    known = list(costs)
-    return None if None in known else sum(filter(None, known), 0.0)
+    values = list(costs)
+    return None if None in values else sum(filter(None, values), 0.0)
 
 
 def add_counts(counts: Iterable[int | None]) -> int | None:
     """Return the sum, or None if any part is unknown."""
-    known = list(counts)
-    return None if None in known else sum(filter(None, known))
+    values = list(counts)
+    return None if None in values else sum(filter(None, values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -532,10 +532,10 @@ class Ledger:
         """Write down with each step how many answers this process has added to the journal of the run."""
         self._journalled = journalled
 
-    def start_at_least(self, known: Totals) -> None:
+    def start_at_least(self, journalled: Totals) -> None:
         """Start with no less than what the journal of a resumed run accounts for."""
         self.totals()  # counts what killed processes had in flight, which is no part of the journal
-        self.update(lambda totals: totals.at_least(known))
+        self.update(lambda totals: totals.at_least(journalled))
 
     def count_unmeasured(self) -> None:
         """Count an attempt that called models without the ledger: its usage is unknown."""

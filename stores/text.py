@@ -80,9 +80,9 @@ def pluralize(count: int, noun: str) -> str:
 
 def quoted_names(names: Iterable[str]) -> str:
     """Return names of fields or columns for a message, at most twenty."""
-    known = list(names)
-    some = ", ".join(repr(name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…") for name in known[:_MAX_NAMES])
-    return f"{some} and {len(known) - _MAX_NAMES} more" if len(known) > _MAX_NAMES else some or "(there are none)"
+    listed = list(names)
+    some = ", ".join(repr(name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…") for name in listed[:_MAX_NAMES])
+    return f"{some} and {len(listed) - _MAX_NAMES} more" if len(listed) > _MAX_NAMES else some or "(there are none)"
 
 
 def did_you_mean(name: str, known: Iterable[str], *, listed_by: str = "") -> str:

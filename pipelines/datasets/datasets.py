@@ -201,8 +201,8 @@ def _hub(name: str, fields: FieldMap) -> DataSource:
         saved = library.load_from_disk(path) if _is_saved(Path(path)) else None
         table = saved if saved is not None else library.load_dataset(path, match["config"], split=split)
     except Exception as error:  # noqa: BLE001 - hub, network and files raise many types; each becomes a DatasetError
-        given = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise DatasetError.one(name, given, _HUB_ACCEPTED) from None
+        received = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise DatasetError.one(name, received, _HUB_ACCEPTED) from None
     if isinstance(saved, library.DatasetDict):
         if split not in saved:
             splits = sorted(saved)
@@ -229,8 +229,8 @@ def _imported(module: str, name: str, extra: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        given = f"data that only {package} reads, which cannot be imported ({error})"
-        raise DatasetError.one(name, given, f"the extra {extra!r}: pip install 'tfgrpo[{extra}]'") from None
+        received = f"data that only {package} reads, which cannot be imported ({error})"
+        raise DatasetError.one(name, received, f"the extra {extra!r}: pip install 'tfgrpo[{extra}]'") from None
 
 
 def _table_rows(

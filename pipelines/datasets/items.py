@@ -99,20 +99,20 @@ def _text(values: Mapping[str, Any], source: str, name: str, *, numbers: bool = 
     remedy = required.remedy(columns_of(name)[0]) if required is not None else ""
     accepted = f"{'text or a number' if numbers else 'text'} in {what}"
     if value is None and remedy:
-        known = name in values or template
-        given = (
+        present = name in values or template
+        received = (
             f"{'nothing' if template else 'null'} in {what}"
-            if known
+            if present
             else f"no {name!r} among the fields {quoted_names(values)}"
         )
-        raise DatasetError.one(source, given, f"{accepted}, {remedy}")
+        raise DatasetError.one(source, received, f"{accepted}, {remedy}")
     if value is None:
         return ""
     if numbers and is_number(value, allow_nan=False):
         value = str(value)
     if not isinstance(value, str):
-        given = str(value) if isinstance(value, float) else type(value).__name__
-        raise DatasetError.one(source, f"{given} in {what}", accepted)
+        received = str(value) if isinstance(value, float) else type(value).__name__
+        raise DatasetError.one(source, f"{received} in {what}", accepted)
     if remedy and not value.strip():
         raise DatasetError.one(source, f"no {name!r}", f"{accepted} that is not empty")
     return value
@@ -130,8 +130,8 @@ def _answers(values: Mapping[str, Any], source: str, name: str) -> Sequence[str]
             return [_as_text(value)]
         return [*dict.fromkeys(text for text in map(_as_text, value) if text.strip())] or [""]
     except ValueError:
-        given = str(value) if isinstance(value, float) else "NaN or infinity"
-        raise DatasetError.one(source, f"{given} in the field {name!r}", f"text or a number in the field {name!r}") from None
+        received = str(value) if isinstance(value, float) else "NaN or infinity"
+        raise DatasetError.one(source, f"{received} in the field {name!r}", f"text or a number in the field {name!r}") from None
 
 
 def _in_drop(answer: Mapping[str, Any]) -> object:
@@ -181,8 +181,8 @@ def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None
     """Return a template with its columns filled in; None when all of them are empty."""
     columns = {name: value_at(values, name, _ABSENT) for name in columns_of(template)}
     if missing := [name for name, value in columns.items() if value is _ABSENT]:
-        given = f"no {quoted_names(missing)} among the fields {quoted_names(values)}"
-        raise DatasetError.one(source, given, f"a value for every column of the template {template!r}")
+        received = f"no {quoted_names(missing)} among the fields {quoted_names(values)}"
+        raise DatasetError.one(source, received, f"a value for every column of the template {template!r}")
     parts = template_parts(template)
     try:
         mixed = {name: _mixed([columns[each] for each in found]) for _, name in parts if (found := mixed_columns(name))}
@@ -209,8 +209,8 @@ def _metadata(values: Mapping[str, Any], source: str, fields: FieldMap) -> Mappi
     if isinstance(own, str) and own.lstrip()[:1] == "{":
         own = written_value(own)
         if not isinstance(own, dict):
-            given = f"no JSON in the field {METADATA!r}, which begins as an object"
-            raise DatasetError.one(source, given, f"a JSON object in the field {METADATA!r}")
+            received = f"no JSON in the field {METADATA!r}, which begins as an object"
+            raise DatasetError.one(source, received, f"a JSON object in the field {METADATA!r}")
     columns = {name: value for name, value in values.items() if value not in (None, "")}
     for name in fields.withheld:
         columns.pop(first_part(name, values), None)

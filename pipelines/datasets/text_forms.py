@@ -66,8 +66,8 @@ def absolute_suffix(name: str) -> str:
 
 def unreadable(name: str, error: OSError) -> DatasetError:
     """Return the error for a file that the system refuses to read."""
-    given = error.strerror or type(error).__name__
-    return DatasetError([Problem(name, f"{given}{absolute_suffix(name)}", "a file that can be read")])
+    received = error.strerror or type(error).__name__
+    return DatasetError([Problem(name, f"{received}{absolute_suffix(name)}", "a file that can be read")])
 
 
 _FEW: Final = 20
@@ -135,19 +135,19 @@ def _western(raw: bytes, name: str, *, old_mac: bool) -> str:
     number, text = foreign[0][0], b"".join(line for _, line in foreign)
     garbled = next((at for at, line in lines if _SURELY_UTF8.search(line) or line.startswith(codecs.BOM_UTF8)), None)
     undefined = next((at for at, line in foreign if _UNDEFINED.search(line)), None)
-    given = ""
+    received = ""
     if b"\0" in raw:
-        number, given = raw.partition(b"\0")[0].count(b"\n") + 1, "a zero byte, which is no text"
+        number, received = raw.partition(b"\0")[0].count(b"\n") + 1, "a zero byte, which is no text"
     elif garbled is not None:
-        given = f"bytes that are no UTF-8, while line {garbled} is UTF-8: a file in two encodings"
+        received = f"bytes that are no UTF-8, while line {garbled} is UTF-8: a file in two encodings"
     elif old_mac:
-        given = "no UTF-8, and lines that end in a carriage return: probably Mac Roman (iconv -f MACINTOSH -t UTF-8)"
+        received = "no UTF-8, and lines that end in a carriage return: probably Mac Roman (iconv -f MACINTOSH -t UTF-8)"
     elif undefined is not None:
-        number, given = undefined, "bytes that neither UTF-8 nor Windows-1252 has"
+        number, received = undefined, "bytes that neither UTF-8 nor Windows-1252 has"
     elif len(re.findall(rb"[\xc0-\xff]", text)) > _FEW + len(re.findall(rb"[A-Za-z]", text)):
-        given = "no UTF-8, and probably no Windows-1252: most of its letters would have accents"
-    if given:
-        raise DatasetError.one(f"{name}:{number}", given, _TEXT)
+        received = "no UTF-8, and probably no Windows-1252: most of its letters would have accents"
+    if received:
+        raise DatasetError.one(f"{name}:{number}", received, _TEXT)
     return (
         f"{name}: line {number} is no UTF-8, so the file is read as Windows-1252 (cp1252), which Excel writes in Western "
         f"Europe; `iconv -f CP1252 -t UTF-8 FILE` converts it, or save it as CSV UTF-8"
@@ -190,26 +190,26 @@ def _objects(text: str, at: int, path: str, required: Sequence[str]) -> Iterator
     is_item = all(first_part(name, value) in value for name in required) or not _NO_ITEMS.isdisjoint(value)
     single = _past_space(text, end) == len(text) and not is_item
     members = [*_members(text, at)] if single else []
-    within = (_members(text, place, f"{name}.") for name, place, held in members if isinstance(held, dict))
+    within = (_members(text, start, f"{name}.") for name, start, held in members if isinstance(held, dict))
     lists = [
-        (name, place)
-        for name, place, held in chain(members, *within)
+        (name, start)
+        for name, start, held in chain(members, *within)
         if isinstance(held, list) and held and all(isinstance(each, dict) for each in held)
     ]
     keys = [set(held) if isinstance(held, dict) else set[str]() for _, _, held in members]
     if not lists and len(keys) > 1 and set.intersection(*keys):
-        line, counted = 1, 0
+        line, counted_to = 1, 0
         for name, start, _ in members:  # their names are the ids of those without one
-            line, counted = line + text.count("\n", counted, start), start
+            line, counted_to = line + text.count("\n", counted_to, start), start
             row = _row(text[start : _scanned(text, start)[1]], f"{path}:{line}", "an object for each id")
             yield row if isinstance(row, Problem) else DatasetRow(row.source, {"id": name, **row.values})
     elif len(lists) == 1:
         yield from _values(text, lists[0][1] + 1, path, array=True, whole=False)
     elif lists or (single and several):
         names = quoted_names(name for name, _ in lists)
-        given = f"with several lists of objects: {names}" if lists else "over several lines"
+        received = f"with several lists of objects: {names}" if lists else "over several lines"
         accepted = f"{_LINES}, {_ARRAY}, or an object with one list of objects"
-        yield Problem(where, f"a JSON object {given}", accepted + (": a file for each of them" if lists else ""))
+        yield Problem(where, f"a JSON object {received}", accepted + (": a file for each of them" if lists else ""))
     elif several:
         yield from _values(text, at, path)
     else:
@@ -240,11 +240,11 @@ def _values(text: str, at: int, path: str, *, array: bool = False, whole: bool =
     """
     accepted = _ARRAY if array else _LINES
     at = _past_space(text, at)
-    line, counted = _line(text, at), at
+    line, counted_to = _line(text, at), at
     more = text[at : at + 1] != ("]" if array else "")
     try:
         while more:
-            line, counted = line + text.count("\n", counted, at), at  # only what is new: counting all is quadratic
+            line, counted_to = line + text.count("\n", counted_to, at), at  # only what is new: counting all is quadratic
             _, end = _scanned(text, at)
             yield _row(text[at:end], f"{path}:{line}", accepted)
             at = _past_space(text, end)
@@ -360,8 +360,8 @@ def _table_rows(
         if not any(cell.strip() for cell in cells[len(header) :]):
             cells = cells[: len(header)]  # without a spreadsheet's empty columns
         if len(cells) != len(header):
-            known = f"{pluralize(len(header), 'value')}, as the header has names"
-            yield Problem(where, pluralize(len(cells), "value"), known)
+            expected = f"{pluralize(len(header), 'value')}, as the header has names"
+            yield Problem(where, pluralize(len(cells), "value"), expected)
         # The first column without a name is an index, as pandas writes it; elsewhere an unquoted delimiter shifts values.
         elif any(cell.strip() and not name for name, cell in zip(header[1:], cells[1:], strict=True)):
             yield Problem(where, "a value in a column without a name", "a name in the header for every value")
@@ -391,8 +391,8 @@ def _header_problem(header: Sequence[str], where: str, fields: FieldMap) -> Prob
     lacking = quoted_names(name for name in missing if fields.remedy(name) == remedy)
     *names, last = map(repr, fields.required)
     needed = f"{', '.join(names)} and {last}" if names else last
-    given = f"a header without {lacking}: {quoted_names(header)}"
-    return Problem(where, given, f"a header with {needed}, {remedy}")
+    received = f"a header without {lacking}: {quoted_names(header)}"
+    return Problem(where, received, f"a header with {needed}, {remedy}")
 
 
 def _missing(header: Sequence[str], fields: FieldMap) -> list[str]:

@@ -90,19 +90,19 @@ def read_records(path: Path, visit: Callable[[str, object], None] = lambda _wher
     try:
         raw = path.read_bytes().removeprefix(BOM_UTF8)
     except OSError as error:
-        given = error.strerror or type(error).__name__
-        raise DatasetError.one(str(path), given, "a JSONL file that can be read") from None
+        received = error.strerror or type(error).__name__
+        raise DatasetError.one(str(path), received, "a JSONL file that can be read") from None
     for number, line in enumerate(raw.split(b"\n"), start=1):
         try:
             text = line.decode().strip()
             record: Any = json.loads(text) if text else None
         except (ValueError, RecursionError) as error:
-            given = "JSON nested without end" if isinstance(error, RecursionError) else str(error)
+            received = "JSON nested without end" if isinstance(error, RecursionError) else str(error)
             if isinstance(error, UnicodeDecodeError):
-                given = f"no UTF-8 at byte {error.start}"
+                received = f"no UTF-8 at byte {error.start}"
             elif isinstance(error, json.JSONDecodeError):
-                given = f"no JSON: {error.msg} at column {error.colno}"
-            problems.add(Problem(f"{path}:{number}", given, "one JSON object on the line"))
+                received = f"no JSON: {error.msg} at column {error.colno}"
+            problems.add(Problem(f"{path}:{number}", received, "one JSON object on the line"))
             continue
         if text:
             if reason := _unservable(text, record):
@@ -178,8 +178,8 @@ class Reading:
             named = {"import": form.module, "path": form.path, "builtin": form.builtin}
             chosen = [(key, text) for key, text in named.items() if text]
             if len(chosen) != 1:
-                given = " and ".join(key for key, _ in chosen) or "none of them"
-                raise PipelineError.one(source, given, f"exactly one of {', '.join(named)}")
+                received = " and ".join(key for key, _ in chosen) or "none of them"
+                raise PipelineError.one(source, received, f"exactly one of {', '.join(named)}")
             ((key, text),) = chosen
             where, options, folder = f"{source}.{key}", form.init_kwargs or {}, self._file.parent
             if key == "builtin" and text not in known_scorers():
@@ -209,11 +209,11 @@ class Reading:
         try:
             self.add(name, build_scorer(name))
         except PipelineError as error:
-            given, accepted = error.problems[0].given, error.problems[0].accepted
-            if given == "nothing":  # of an option without default; else a library is not installed
-                given = "no options"
+            received, accepted = error.problems[0].given, error.problems[0].accepted
+            if received == "nothing":  # of an option without default; else a library is not installed
+                received = "no options"
                 accepted = f"it with its options: an entry of python_graders with builtin: {name} and init_kwargs"
-            raise refusal(accepted, f"{name!r} with {given}") from None
+            raise refusal(accepted, f"{name!r} with {received}") from None
         return name
 
     def grader_set(self, weights: Iterable[tuple[str, float]], gates: Iterable[str]) -> Composite:
@@ -465,9 +465,9 @@ class MixConfig:
         for name, dataset in self.datasets.items():
             stage = next((stage.name for stage in self.stages if stage.shares.get(name, 0.0) > 0.0), None)
             if stage is not None and not dataset.records.servable:
-                given = f"no record that can be served, although the stage {stage!r} draws from it"
+                received = f"no record that can be served, although the stage {stage!r} draws from it"
                 accepted = "at least one record with a prompt, or a weight of 0 in every stage"
-                yield Problem(f"{self.path}: datasets.{name}.path", given, accepted)
+                yield Problem(f"{self.path}: datasets.{name}.path", received, accepted)
 
     def stage_at(self, iteration: int) -> MixStage:
         """Return the first stage whose boundary is above ``iteration``, else the last one."""
@@ -542,8 +542,8 @@ def load_mix_config(path: str | Path, *, try_graders: bool = True) -> MixConfig:
         lists = (mapping_of(entry).get(key) for key in ("graders", "grader_weights"))
         named, weights = (len(each) if isinstance(each, list) else 0 for each in lists)
         if named != weights:
-            given = f"weights: {weights}, graders: {named}"
-            unpaired.append(Problem(f"{file}: datasets.{name}.grader_weights", given, "a weight for every grader"))
+            received = f"weights: {weights}, graders: {named}"
+            unpaired.append(Problem(f"{file}: datasets.{name}.grader_weights", received, "a weight for every grader"))
     invalid: list[Problem] = []
     try:
         form = MixForm.model_validate(content, context=reading)
@@ -572,5 +572,5 @@ def is_mix(path: Path) -> bool:
 def _problems(error: ValidationError, source: str, joint: str = ": ") -> Iterator[Problem]:
     for each in error.errors(include_url=False):
         key = ".".join(map(str, each["loc"]))
-        given = each["ctx"].get("given") or ("nothing" if each["input"] is None else shown_value(each["input"]))
-        yield Problem(f"{source}{joint}{key}" if key else source, given, each["msg"])
+        received = each["ctx"].get("given") or ("nothing" if each["input"] is None else shown_value(each["input"]))
+        yield Problem(f"{source}{joint}{key}" if key else source, received, each["msg"])

@@ -160,8 +160,8 @@ def _sides(items: Sequence[Item], share: float, salt: str) -> tuple[tuple[Item, 
     sides: tuple[list[Item], list[Item]] = ([], [])
     for index, item in enumerate(items):
         digest = hashlib.sha256(f"{salt}{deciding.get(index, item.id)}".encode()).digest()
-        place = int.from_bytes(digest[:6], "big") / 2**48  # in [0, 1), by the id alone
-        sides[place < share].append(item)
+        position = int.from_bytes(digest[:6], "big") / 2**48  # in [0, 1), by the id alone
+        sides[position < share].append(item)
     return tuple(sides[False]), tuple(sides[True])
 
 
@@ -182,10 +182,10 @@ def pair_datasets(learn: Sequence[Item], held_out: Sequence[Item]) -> Split:
     return split
 
 
-def _refuse_too_few(split: Split, given: str) -> None:
+def _refuse_too_few(split: Split, received: str) -> None:
     if len(split.learn) < MIN_LEARN or len(split.held_out) < MIN_HELD_OUT:
         accepted = f"at least {MIN_LEARN} to learn on and {MIN_HELD_OUT} held out: more items, or --eval-dataset"
-        raise DatasetError.one("dataset", given, accepted)
+        raise DatasetError.one("dataset", received, accepted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +210,8 @@ class RunData:
         size = learning.sample_size
         groups = epochs * (min(size, len(self.split.learn)) if self.mix is None else size)
         if groups > MAX_GROUPS:
-            given = f"{groups:,} groups in {pluralize(epochs, 'learning epoch')}"
-            raise SettingsError.one("tfgrpo.sample_size", given, f"at most {MAX_GROUPS:,} groups in a run")
+            received = f"{groups:,} groups in {pluralize(epochs, 'learning epoch')}"
+            raise SettingsError.one("tfgrpo.sample_size", received, f"at most {MAX_GROUPS:,} groups in a run")
         return list(self._drawn(range(1, epochs + 1), learning))
 
     def _drawn(self, epochs: range, settings: LearningSettings) -> Iterator[Cohort]:
@@ -248,8 +248,8 @@ def read_data(settings: Settings, mix: LearningMix | None) -> RunData:
     if share:
         held_out, sealed = _sides(split.held_out, share, _SEALING_SALT)
         if min(len(held_out), len(sealed)) < MIN_HELD_OUT:
-            given = f"{share:g}: {len(sealed)} of {pluralize(len(split.held_out), 'held-out item')}"
-            raise DatasetError.one("dataset.sealed", given, f"at least {MIN_HELD_OUT} sealed and as many others")
+            received = f"{share:g}: {len(sealed)} of {pluralize(len(split.held_out), 'held-out item')}"
+            raise DatasetError.one("dataset.sealed", received, f"at least {MIN_HELD_OUT} sealed and as many others")
         if len(sealed) < _FEW_SEALED:
             few = f"{len(sealed)} sealed items, fewer than {_FEW_SEALED}, prove a large gain only"
             warnings += (f"{few}, and each library is tested once",)

@@ -263,15 +263,15 @@ class _Estimate:
 
     def rollouts(self, items: Sequence[Item], size: int) -> _Use:
         turns, reply, rollouts = self._turns, self._reply, len(items) * size
-        asked = _tokens(item.system_prompt + item.prompt for item in items)
+        prompts = _tokens(item.system_prompt + item.prompt for item in items)
         # Every turn sends all earlier turns again.
         resent = turns.high * (turns.high - 1) // 2 * (reply + _TOOL_REPLY_TOKENS)
         system = self._system.high + self._templates["lessons"] + self._slots * self._lesson
         return _Use(
             calls=CountRange(rollouts * turns.low, rollouts * turns.high, rollouts * turns.likely),
             prompt=CountRange(
-                turns.low * (rollouts * self._system.low + size * asked.low),
-                turns.high * (rollouts * system + size * asked.high) + rollouts * resent,
+                turns.low * (rollouts * self._system.low + size * prompts.low),
+                turns.high * (rollouts * system + size * prompts.high) + rollouts * resent,
             ),
             completion=CountRange(rollouts * turns.low * _REPLY_TOKENS_LOW, rollouts * turns.high * reply),
         )

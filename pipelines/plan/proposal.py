@@ -403,8 +403,8 @@ def chosen_options(name: str, items: Iterable[Item], count: int) -> Rewards | No
     if not known or any(read.unusable(item.as_record()) for item in known):
         return None
     if numbers and 0 not in numbers and max(numbers) < count:
-        given = f"the numbers of options from {min(numbers)} to {max(numbers)}, of {count}: counted from 0 or from 1?"
-        raise DatasetError.one(name, given, "letters, the texts of the options, or numbers with the first or last of them")
+        received = f"the numbers of options from {min(numbers)} to {max(numbers)}, of {count}: counted from 0 or from 1?"
+        raise DatasetError.one(name, received, "letters, the texts of the options, or numbers with the first or last of them")
     return _with_rank("gt", options, f"{len(known):,} references read as one of the options")
 
 
@@ -451,8 +451,8 @@ def unasked_answers(dataset: Iterable[Item], fields: FieldMap) -> Iterator[str]:
         return
     prompt = " ".join(fields.prompt.split()) if is_template(fields.prompt) else f"{{{fields.prompt}}}"
     add = "; ".join(f"{name} for …" for name in names) if by_number else f"with one of: {', '.join(names)}"
-    given = f"the prompts do not name the answers {', '.join(names)}"
-    yield f'{given}: unless the agent knows them, --prompt "{prompt} Answer {add}." asks for them'
+    received = f"the prompts do not name the answers {', '.join(names)}"
+    yield f'{received}: unless the agent knows them, --prompt "{prompt} Answer {add}." asks for them'
 
 
 def _several(items: Sequence[Item], column: ColumnReading) -> str:

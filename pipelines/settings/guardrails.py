@@ -55,9 +55,9 @@ def unnamed_world(settings: Settings, *, sources: Mapping[str, str]) -> Sequence
     named = dataset.path is not None or dataset.mix is not None or sources["simulated.world"] != "default"
     if named or models.simulated:
         return ()
-    given = f"no items for {models.name!r}" if models.name else "no items"
+    received = f"no items for {models.name!r}" if models.name else "no items"
     accepted = f"a dataset, or --world {settings.simulated.world} to pay for the items of a simulated world"
-    return (Problem("--dataset", given, accepted),)
+    return (Problem("--dataset", received, accepted),)
 
 
 def log_refusals(problems: Iterable[Problem]) -> None:
@@ -78,9 +78,9 @@ def task_id_problems(settings: Settings) -> Iterator[Problem]:
 def _fan_out(settings: Settings) -> Iterator[Problem]:
     size, capacity = settings.tfgrpo.group_size, settings.tfgrpo.concurrency
     if size > capacity:
-        given = f"a fan-out of {size} actors per group with a capacity of {capacity}"
+        received = f"a fan-out of {size} actors per group with a capacity of {capacity}"
         smaller = f"--group-size {capacity} or less, or " if capacity >= MIN_GROUP_SIZE else ""
-        yield Problem("tfgrpo.group_size", given, f"a group that fits: {smaller}--concurrency {size} or more")
+        yield Problem("tfgrpo.group_size", received, f"a group that fits: {smaller}--concurrency {size} or more")
 
 
 def _endpoint(settings: Settings) -> Iterator[Problem]:
@@ -105,8 +105,8 @@ def _endpoint_of(role: ModelRole, chosen: ModelSettings, model: ModelSettings) -
         follows = {"api_key": "api_key" not in own}
         follows["headers"] = "headers" not in own and any(value.startswith(ENV_VALUE) for value in model.headers.values())
         for name in (name for name, secret in follows.items() if secret and here != there):
-            given = f"nothing, and another host than model.base_url, whose secrets would be sent to {there}"
-            yield Problem(f"{section}.{name}", given, "those of that host, or the same by name if it is to have them")
+            received = f"nothing, and another host than model.base_url, whose secrets would be sent to {there}"
+            yield Problem(f"{section}.{name}", received, "those of that host, or the same by name if it is to have them")
 
 
 def _datasets(settings: Settings) -> Iterator[Problem]:
@@ -148,7 +148,7 @@ def _budget(settings: Settings) -> Iterator[Problem]:
 def _money(key: str, cap: float, models: ModelChoice, max_tokens: int) -> Iterator[Problem]:
     if models.unpriced and models.name:
         yield _unpriced(key, cap, models.unpriced, any(models.price_list(role).remote for role in models.endpoints))
-    dearest = max((found.price.cost(0, max_tokens) for *_, found in models.priced if found is not None), default=0)
+    dearest = max((listed.price.cost(0, max_tokens) for *_, listed in models.priced if listed is not None), default=0)
     one_call = Decimal(dearest) / NANO
     if Decimal(repr(cap)) < one_call:  # as written: the float 0.1 is more than a tenth
         yield Problem(key, f"{cap:g}", f"at least {one_call.normalize():f}, which one call may cost by model.max_tokens")

@@ -144,14 +144,14 @@ def invalid_values(error: ValidationError) -> Iterator[InvalidValue]:
         if (key, path) in seen:
             continue
         seen.add((key, path))
-        given, accepted = "nothing" if kind == "missing" else shown_setting(value, key), _accepted_phrase(schema)
+        received, accepted = "nothing" if kind == "missing" else shown_setting(value, key), _accepted_phrase(schema)
         if kind == "extra_forbidden":
-            given, accepted = "an unknown key", did_you_mean(str(detail["loc"][-1]), siblings)
+            received, accepted = "an unknown key", did_you_mean(str(detail["loc"][-1]), siblings)
         elif kind == "value_error":
             accepted = str(detail["ctx"]["error"])
         elif kind == "string_too_short":
             accepted = "text that is not empty"
-        yield InvalidValue(key, path, given, accepted)
+        yield InvalidValue(key, path, received, accepted)
 
 
 def shown_setting(value: object, key: str) -> str:
@@ -359,13 +359,13 @@ class _LayerReader:
         if stages is None:
             return layer
         for stage in stages.value:
-            known = [name for name in fields_by_env() if name.startswith(_OURS)] if stage["name"] == "learn" else []
+            variables = [name for name in fields_by_env() if name.startswith(_OURS)] if stage["name"] == "learn" else []
             for name, value in stage.get("env", {}).items():
                 where = f"{stages.source}: stages.{stage['name']}.env.{name}"
-                if name in known:
+                if name in variables:
                     self._put(layer, fields_by_env()[name], str(env_text(value)), where, where)
-                elif known:
-                    self._in_file.append(unknown(where, "variable", name, known))
+                elif variables:
+                    self._in_file.append(unknown(where, "variable", name, variables))
                 else:
                     accepted = "no variables: only the stage learn reads its environment"
                     self._in_file.append(Problem(where, "a variable", accepted))
@@ -387,8 +387,8 @@ class _LayerReader:
             for invalid in invalid_values(error):
                 written = layer[invalid.key]
                 where = f"{written.where}.{invalid.path}" if invalid.path else written.where
-                given = invalid.given if invalid.path else shown_setting(written.raw, invalid.key)
-                self._refuse(invalid.key, Problem(where, given, invalid.accepted))
+                received = invalid.given if invalid.path else shown_setting(written.raw, invalid.key)
+                self._refuse(invalid.key, Problem(where, received, invalid.accepted))
                 invalid_keys.add(invalid.key)
             return {key: value for key, value in layer.items() if key not in invalid_keys}
         return layer
@@ -401,10 +401,10 @@ class _LayerReader:
         try:
             value = read_value(field, raw)
         except (ValueError, RecursionError):
-            given, accepted = shown_setting(raw, field.key), field.accepted
+            received, accepted = shown_setting(raw, field.key), field.accepted
             if field.type in {tuple, dict}:
-                given, accepted = f"{len(str(raw))} characters that are no JSON", f"{field.accepted}, as JSON"
-            self._refuse(field.key, Problem(where, given, accepted))
+                received, accepted = f"{len(str(raw))} characters that are no JSON", f"{field.accepted}, as JSON"
+            self._refuse(field.key, Problem(where, received, accepted))
         else:
             layer[field.key] = _LayerValue(value, source, where, raw)
 
@@ -414,11 +414,11 @@ class _LayerReader:
         self._invalid.append(problem)
 
     def _document_fields(self, document: Mapping[str, Any], prefix: str, label: str) -> Iterator[tuple[str, object]]:
-        known = {key.removeprefix(prefix).split(".")[0] for key in fields_by_key() if key.startswith(prefix)}
+        names = {key.removeprefix(prefix).split(".")[0] for key in fields_by_key() if key.startswith(prefix)}
         for name, value in document.items():
             key = f"{prefix}{name}"
-            if name not in known and key not in fields_by_key():
-                self._in_file.append(unknown(f"{label}: {key}", "key", name, known))
+            if name not in names and key not in fields_by_key():
+                self._in_file.append(unknown(f"{label}: {key}", "key", name, names))
             elif key in fields_by_key():
                 is_bool = fields_by_key()[key].type is bool  # `on` and `yes` are words in YAML 1.2
                 yield key, TRUTH_VALUES.get(str(value).strip().lower(), value) if is_bool else value

@@ -56,10 +56,10 @@ class PriceList(Mapping[str, Price]):
         return None if self.remote is None else _listed(name, self.remote)
 
     def __getitem__(self, name: str) -> Price:
-        found = self.find(name)
-        if found is None:
+        listed = self.find(name)
+        if listed is None:
             raise KeyError(name)
-        return found.price
+        return listed.price
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.own)
@@ -87,8 +87,8 @@ def _price_of(model: ModelInfo) -> Price | None:
     each_hour = model.prices if isinstance(model.prices, list) else []
     hours = [each for each in each_hour if type(each.constraint).__name__ == "TimeOfDateConstraint"]
     priced = [each.prices for each in hours] or [model.get_prices(utc_now())]
-    found = [price for each in priced if (price := _by_tokens(each)) is not None]
-    return max(found, key=lambda price: (price.output_nano, price.input_nano), default=None)
+    prices = [price for each in priced if (price := _by_tokens(each)) is not None]
+    return max(prices, key=lambda price: (price.output_nano, price.input_nano), default=None)
 
 
 def _by_tokens(prices: ModelPrice) -> Price | None:
@@ -147,13 +147,13 @@ class ModelChoice:
     def endpoints(self) -> Mapping[ModelRole, tuple[str, ...]]:
         """Models in use at each distinct endpoint, by the first role that calls it."""
         used = {"actor": (self.name,), "reflection": (self.reflection_name,), "judge": self.judges}
-        found: dict[ModelRole, tuple[str, ...]] = {}
+        by_role: dict[ModelRole, tuple[str, ...]] = {}
         address = attrgetter("base_url", "api_key", "headers")
         for role in MODEL_ROLES:
             if names := used[role]:
-                first = next((each for each in found if address(self.roles[each]) == address(self.roles[role])), role)
-                found[first] = tuple(dict.fromkeys((*found.get(first, ()), *names)))
-        return found
+                first = next((each for each in by_role if address(self.roles[each]) == address(self.roles[role])), role)
+                by_role[first] = tuple(dict.fromkeys((*by_role.get(first, ()), *names)))
+        return by_role
 
     def provider(self, role: ModelRole) -> str:
         """Return the endpoint of a role as spans and metrics call it: by the protocol, or ``simulated``."""
@@ -176,7 +176,7 @@ class ModelChoice:
     @property
     def unpriced(self) -> tuple[str, ...]:
         """Models in use whose price is unknown."""
-        return tuple(dict.fromkeys(model for _, model, found in self.priced if found is None))
+        return tuple(dict.fromkeys(model for _, model, listed in self.priced if listed is None))
 
     @property
     def priced(self) -> Iterator[tuple[ModelRole, str, ListPrice | None]]:
@@ -188,13 +188,13 @@ class ModelChoice:
     def price_rows(self) -> list[dict[str, object]]:
         """The price of each model in use in USD per million tokens, with its source, as JSON; null where it is unknown."""
         rows = []
-        for role, name, found in self.priced:
-            price = None if found is None else found.price
+        for role, name, listed in self.priced:
+            price = None if listed is None else listed.price
             amounts = (None,) * 3 if price is None else (price.input_nano, price.output_nano, price.cached_nano)
             usd = (None if each is None else float(each) / 1000 for each in amounts)
             row: dict[str, object] = {"model": name, "endpoint": self.roles[role].base_url}
             row |= zip(("input", "output", "cached_input"), usd, strict=True)
-            rows.append({**row, "source": None if found is None else found.source})
+            rows.append({**row, "source": None if listed is None else listed.source})
         return rows
 
     def price_list(self, role: ModelRole) -> PriceList:

@@ -509,16 +509,16 @@ class FieldMap(Section):
     @cached_property
     def required(self) -> tuple[str, ...]:
         """Columns that a row must have: those of id and prompt, and those of every template."""
-        plain = [text for text in (self.id, self.prompt) if text is not None]
-        return tuple(dict.fromkeys(name for text in (*plain, *self._templates) for name in columns_of(text)))
+        names = [text for text in (self.id, self.prompt) if text is not None]
+        return tuple(dict.fromkeys(name for text in (*names, *self._templates) for name in columns_of(text)))
 
     @cached_property
     def withheld(self) -> tuple[str, ...]:
         """Columns that are no metadata: those of fields, of an answer unless the prompt shows it, and of mixed options."""
-        plain = (text for text in self.model_dump().values() if text is not None and not is_template(text))
+        names = (text for text in self.model_dump().values() if text is not None and not is_template(text))
         shown = columns_of(self.prompt) if is_template(self.prompt) else ()
         mixed = (column for text in self._templates for _, name in template_parts(text) for column in mixed_columns(name))
-        return (*plain, *(name for name in columns_of(self.answer) if name not in shown), *mixed)
+        return (*names, *(name for name in columns_of(self.answer) if name not in shown), *mixed)
 
     @cached_property
     def _templates(self) -> dict[str, str]:

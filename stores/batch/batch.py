@@ -151,11 +151,11 @@ class ExperienceBatch:
         logprobs = [[rollout.complete_logprob for rollout in group.rollouts] for group in self.groups]
         problems = []
         for name, rows in (("rewards", rewards), ("log_probs_old", logprobs)):
-            places = [(number, index) for number, row in enumerate(rows) for index, each in enumerate(row) if each is None]
-            if places and not partial:
-                number, index = places[0]
+            absent = [(number, index) for number, row in enumerate(rows) for index, each in enumerate(row) if each is None]
+            if absent and not partial:
+                number, index = absent[0]
                 where = f"first: group index {number}, rollout {self.groups[number].rollouts[index].id!r}"
-                problems.append(ShapeProblem(name, "a number for every rollout", "None", where + more(len(places) - 1)))
+                problems.append(ShapeProblem(name, "a number for every rollout", "None", where + more(len(absent) - 1)))
         if problems:
             raise ShapeError(problems)
         actions = [[to_builtins(rollout.completion) for rollout in group.rollouts] for group in self.groups]

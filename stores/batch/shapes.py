@@ -304,10 +304,10 @@ def problems_of_group(group: object, number: int, *, allow_nan: bool = False) ->
         faults = [*_faults_of(error), *faults]
     if not faults:
         return []
-    place = f"group index {number}, id {group.id!r}"
-    where = [f"{place}, rollout {getattr(rollout, 'id', None)!r}" for rollout in group.rollouts]
+    position = f"group index {number}, id {group.id!r}"
+    where = [f"{position}, rollout {getattr(rollout, 'id', None)!r}" for rollout in group.rollouts]
     return [
-        ShapeProblem(name, expected, f"{received!r:.200}", place if index is None else where[index])
+        ShapeProblem(name, expected, f"{received!r:.200}", position if index is None else where[index])
         for index, name, expected, received in faults
     ]
 

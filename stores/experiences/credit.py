@@ -140,8 +140,8 @@ def read_credit(path: Path, lines: int | None = None, *, nights: tuple[int, bool
     if nights is None:
         return list(read)
     number, simulated = nights
-    found = filter(None, map(_NIGHT.search, islice(read_bodies(path), lines)))
-    since = min(sorted({int(each[1]) for each in found if (each[2] == b"true") is simulated})[-number:], default=0)
+    nights_of = filter(None, map(_NIGHT.search, islice(read_bodies(path), lines)))
+    since = min(sorted({int(each[1]) for each in nights_of if (each[2] == b"true") is simulated})[-number:], default=0)
     ours, counted = list[CreditLine](), set[int]()
     for line in read:
         sweeps = isinstance(line, Row) and line.source == "sweep"

@@ -49,10 +49,10 @@ class Library:
 
         Of records with one id the first counts, as in the store.
         """
-        known: dict[str, ExperienceRecord] = {}
+        by_id: dict[str, ExperienceRecord] = {}
         for record in records:
-            known.setdefault(record.experience_id, record)
-        return cls(tuple(known[name] for name in dict.fromkeys(ids) if name in known))
+            by_id.setdefault(record.experience_id, record)
+        return cls(tuple(by_id[name] for name in dict.fromkeys(ids) if name in by_id))
 
     @property
     def library_id(self) -> str:
@@ -221,13 +221,13 @@ def lost_decision(path: Path) -> str | None:
 
     The newest is that of ``state.json``: of a process that was killed, or of another one, there may be newer ones.
     """
-    known = (read_state(TaskPaths(path.parent).state) or {}).get("decision")
+    newest = (read_state(TaskPaths(path.parent).state) or {}).get("decision")
     try:
-        digests = [_digest(line) for line in (lines_of if known else sound_lines)(path)]
+        digests = [_digest(line) for line in (lines_of if newest else sound_lines)(path)]
     except CorruptFile as error:
         return str(error)
-    if known and known["sha256"] not in digests:
-        return f"{path}: decision {known['number']}, the newest by state.json, is missing or was changed"
+    if newest and newest["sha256"] not in digests:
+        return f"{path}: decision {newest['number']}, the newest by state.json, is missing or was changed"
     return None
 
 

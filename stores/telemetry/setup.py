@@ -397,12 +397,12 @@ class Telemetry:
         """Record what is known of an event in every metric that measures any of it; None is unknown."""
         if not self._measures:
             return
-        known = {KEYS[name]: self._bounded(name, fact) for name, fact in facts.items() if name in KEYS and fact is not None}
+        sent = {KEYS[name]: self._bounded(name, fact) for name, fact in facts.items() if name in KEYS and fact is not None}
         figures: dict[str, Any] = {"count": 1, **facts}
         for measure in self._measures.get(event, ()):
             figure = figures.get(measure.fact)
             if figure is not None and math.isfinite(figure) and (figure > 0 or not measure.adds):
-                measure.write(figure, {key: known[key] for key in measure.keys if key in known} | measure.fixed)
+                measure.write(figure, {key: sent[key] for key in measure.keys if key in sent} | measure.fixed)
 
     def _bounded(self, name: str, fact: Any) -> Any:
         if name == "role":
@@ -435,7 +435,7 @@ class Telemetry:
         self._closed = True
         atexit.unregister(self.at_exit)
         with _CONFIGURING:
-            for key in [key for key, known in _CONFIGURED.items() if known is self]:
+            for key in [key for key, telemetry in _CONFIGURED.items() if telemetry is self]:
                 del _CONFIGURED[key]
         deadline = time.monotonic() + deadline_s
         self._ending.set()
@@ -511,8 +511,8 @@ def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
             metrics, pipe = meter_provider(to_metrics, env, Resource(kept, resource.schema_url), delivery)
             pipes.append(pipe)
     except ValueError as error:  # of a variable that the SDK reads itself
-        given = " ".join(str(error).split())
-        raise SettingsError.one("OTEL_*", given, "values that the OpenTelemetry SDK takes") from error
+        reason = " ".join(str(error).split())
+        raise SettingsError.one("OTEL_*", reason, "values that the OpenTelemetry SDK takes") from error
     telemetry = Telemetry(options, traces=traces, metrics=metrics, pipes=pipes, delivery=delivery, warnings=warnings)
     if options.run_id is not None:
         telemetry.record("run", run_id=options.run_id)
