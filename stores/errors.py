@@ -43,7 +43,6 @@ A class exists only where a caller handles it differently.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -70,17 +69,19 @@ class Problem:
     accepted: str
     """What would have been accepted, as a phrase."""
 
-    def spelled(self, name_of: Callable[[str, str | None], str | None]) -> Problem:
-        """Return the problem with each option of the command line as another door spells it; a command to type stays.
+    def renamed(self, name_of: Callable[[str, str | None], str | None]) -> Problem:
+        """Return the problem with each option of the command line as another door writes it.
 
-        ``name_of``: the name of ``max-usd``, or of ``set`` with ``KEY`` or ``KEY=VALUE``. None leaves the option as it is.
+        ``name_of`` gets ``max-usd`` and None, or ``set`` and what follows it: ``KEY`` or ``KEY=VALUE``. Its None leaves the
+        option as it is.
         """
 
-        def named(option: re.Match[str]) -> str:
+        def other_name(option: re.Match[str]) -> str:
             return name_of("set" if option["key"] else option["name"], option["key"]) or option[0]
 
-        source, accepted = (text if "tfgrpo " in text else _OPTION.sub(named, text) for text in (self.source, self.accepted))
-        return Problem(source, self.given, accepted)
+        # A command to type keeps its options.
+        texts = (text if "tfgrpo " in text else _OPTION.sub(other_name, text) for text in (self.source, self.accepted))
+        return Problem(next(texts), self.given, next(texts))
 
     def __str__(self) -> str:
         return f"{self.source}: got {self.given}; accepted: {self.accepted}"
@@ -216,7 +217,8 @@ class OptionError(TfgrpoError, ValueError):
 
     def __init__(self, given: str, accepted: str) -> None:
         self.given, self.accepted = given, accepted
-        super().__init__(given, accepted)  # both, so that it can be pickled
+        # Both, so that it can be pickled.
+        super().__init__(given, accepted)
 
     def __str__(self) -> str:
         return f"{self.given}; accepted: {self.accepted}"
@@ -224,14 +226,12 @@ class OptionError(TfgrpoError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ShapeProblem:
-    """One value that does not fit: its name, what was expected, what was received, and where."""
+    """One value that does not fit: its name, what was expected, what was received, and the first place of it."""
 
     name: str
-    """``rewards``, ``action_groups``, ``group_size`` …"""
     expected: str
     received: str
     where: str = ""
-    """The first place, and how many more; empty when there is only one."""
 
     def __str__(self) -> str:
         text = f"{self.name}: expected {self.expected}, received {self.received}"
@@ -262,8 +262,7 @@ class PowlError(TfgrpoError):
     """A text, JSON or tree that is not a process model.
 
     ``reason`` is one sentence. Its position: ``line`` and ``column`` (from 1) and an ``excerpt`` with a caret for text and
-    for JSON that does not parse, ``pointer`` (RFC 6901) for JSON that parses; ``summary`` is both in one line. ``str`` has
-    all of it, for a person or for a model that repairs its answer.
+    for JSON that does not parse, ``pointer`` (RFC 6901) for JSON that parses; ``summary`` is both in one line.
     """
 
     def __init__(
@@ -282,7 +281,8 @@ class PowlError(TfgrpoError):
         if pointer is not None:
             where += f"at {pointer or 'the root'}: "
         self.summary = f"{where}{reason}"
-        super().__init__(reason)  # the one positional argument, so that it can be pickled
+        # The one positional argument, so that it can be pickled.
+        super().__init__(reason)
 
     def __str__(self) -> str:
         return f"{self.summary}\n{self.excerpt}" if self.excerpt else self.summary
@@ -316,7 +316,8 @@ class FlowFailed(TfgrpoError):
     """A flow ended as failed; ``summary`` is its result for machines."""
 
     def __init__(self, message: str, summary: Mapping[str, object] | None = None) -> None:
-        super().__init__(message, summary)  # both, so that it can be pickled
+        # Both, so that it can be pickled.
+        super().__init__(message, summary)
         self.summary = summary or {}
 
     def __str__(self) -> str:
@@ -387,34 +388,31 @@ class CappedProblems:
 
     def __init__(self) -> None:
         self.total = 0
-        self._counts: Counter[tuple[str, str]] = Counter()
-        """By the words of the problems, whatever the names and figures in them."""
-        self._first: dict[tuple[str, str], list[tuple[int, Problem]]] = {}
-        """The first ones of these words, with their numbers among all."""
+        # By the words of the problems, whatever the names and figures in them: their number, and the first ones with theirs.
+        self._alike: dict[tuple[str, str], tuple[int, list[tuple[int, Problem]]]] = {}
 
     def add(self, problem: Problem) -> None:
         """Record a problem."""
         self.total += 1
         words = (problem.accepted, _DETAILS.sub("", problem.given))
-        if words in self._first or len(self._first) < _MAX_PROBLEMS:
-            self._counts[words] += 1
-            if self._counts[words] <= _MAX_EQUAL:
-                self._first.setdefault(words, []).append((self.total, problem))
+        if words in self._alike or len(self._alike) < _MAX_PROBLEMS:
+            count, first = self._alike.get(words, (0, []))
+            self._alike[words] = (count + 1, first if count >= _MAX_EQUAL else [*first, (self.total, problem)])
 
     def raise_problems(self, error: type[ConfigError], source: str) -> None:
         """Raise the problems with one that counts the others, if there are any."""
         lines = list[tuple[int, Problem, int]]()
-        for words, numbered in self._first.items():
-            equal = [problem for _, problem in numbered]
-            if more := self._counts[words] - len(equal):
-                differ = " (the first)" * (len({each.given for each in equal}) > 1)
-                several, given = _several([each.source for each in equal], more), equal[0].given + differ
-                lines.append((numbered[0][0], replace(equal[0], source=several, given=given), self._counts[words]))
+        for count, first in self._alike.values():
+            if more := count - len(first):
+                number, problem = first[0]
+                differ = " (the first)" * (len({each.given for _, each in first}) > 1)
+                sources = _several([each.source for _, each in first], more)
+                lines.append((number, replace(problem, source=sources, given=problem.given + differ), count))
             else:
-                lines += [(number, each, 1) for number, each in numbered]
-        shown_lines = sorted(lines, key=itemgetter(0))[:_MAX_PROBLEMS]
-        problems = [problem for _, problem, _ in shown_lines]
-        if hidden := self.total - sum(count for *_, count in shown_lines):
+                lines += [(number, each, 1) for number, each in first]
+        lines = sorted(lines, key=itemgetter(0))[:_MAX_PROBLEMS]
+        problems = [problem for _, problem, _ in lines]
+        if hidden := self.total - sum(count for *_, count in lines):
             problems.append(Problem(source, f"{hidden} more problems", f"{self.total} problems fewer"))
         if problems:
             raise error(problems)
@@ -450,8 +448,8 @@ def python_names() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        problems = [each.spelled(_python_name) for each in error.problems]
-        named = [replace(each, source=_renamed(each.source) or each.source) for each in problems]
+        problems = [each.renamed(_python_name) for each in error.problems]
+        named = [replace(each, source=_argument(each.source) or each.source) for each in problems]
         raise type(error)(named) from error.__cause__
 
 
@@ -459,9 +457,9 @@ def _python_name(name: str, assigned: str | None) -> str:
     if assigned is None:
         return _PYTHON_OPTIONS.get(name, name.replace("-", "_"))
     key, has_value, value = assigned.partition("=")
-    return _renamed(key) or (f"settings={{{key!r}: {value!r}}}" if has_value else f"settings[{key!r}]")
+    return _argument(key) or (f"settings={{{key!r}: {value!r}}}" if has_value else f"settings[{key!r}]")
 
 
-def _renamed(key: str) -> str | None:
-    known = next((name for name in _PYTHON_KEYS if f"{key}.".startswith(f"{name}.")), None)
-    return None if known is None else _PYTHON_KEYS[known] + key[len(known) :]
+def _argument(key: str) -> str | None:
+    section = next((name for name in _PYTHON_KEYS if f"{key}.".startswith(f"{name}.")), None)
+    return None if section is None else _PYTHON_KEYS[section] + key[len(section) :]

@@ -132,7 +132,6 @@ def _chunks(text: str) -> list[str]:
 
 
 def _words_of(chunk: str) -> int:
-    """Words in a text without white space: at least one."""
     if chunk.isascii():
         return 1
     count = 0

@@ -271,7 +271,7 @@ def in_parameters(error: ConfigError, flow: Flow[..., Any], kind: type[FlowReque
         key = kind.KEYS.get(parameter) if assigned is None else assigned
         return None if key is None else f"settings {key}"
 
-    return type(error)([each.spelled(named) for each in error.problems])
+    return type(error)([each.renamed(named) for each in error.problems])
 
 
 def prefect_state(ended: RunSummary | Selected) -> State[Any]:
