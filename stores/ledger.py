@@ -16,7 +16,7 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from operator import add, sub
@@ -52,7 +52,10 @@ class Price:
     @classmethod
     def per_million(cls, input_usd: float, output_usd: float, cached_usd: float | None = None) -> Price:
         """Return the price for list prices in USD per million tokens, at their decimal value: 0.1 is one tenth."""
-        return cls(_nano(input_usd), _nano(output_usd), None if cached_usd is None else _nano(cached_usd))
+        input_nano, output_nano, cached_nano = (
+            Fraction(str(usd)) * (NANO // 1_000_000) for usd in (input_usd, output_usd, cached_usd or 0.0)
+        )
+        return cls(input_nano, output_nano, None if cached_usd is None else cached_nano)
 
     def cost(self, prompt: int, completion: int, cached: int = 0) -> int:
         """Return the nano-dollars of one call, rounded up. ``cached`` tokens are part of ``prompt``."""
@@ -63,10 +66,6 @@ class Price:
         hits = min(cached, prompt)
         cached_nano = self.input_nano if self.cached_nano is None else self.cached_nano
         return math.ceil((prompt - hits) * self.input_nano + hits * cached_nano + completion * self.output_nano)
-
-
-def _nano(usd_per_million: float) -> Fraction:
-    return Fraction(str(usd_per_million)) * (NANO // 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,8 @@ class Amount:
             raise ValueError(f"an amount cannot be negative: {self}")
 
     def figures(self) -> tuple[int, int, int, int]:
-        """Return the figures in order; ``astuple`` copies deeply, a quarter of the cost of a step."""
+        """Return the figures in order."""
+        # `astuple` copies deeply, a quarter of the cost of a step.
         return self.calls, self.tokens, self.nano_usd, self.unpriced
 
     def __add__(self, other: Amount) -> Amount:
@@ -156,18 +156,11 @@ class Totals:
 
     def settled(self, held: Amount, tokens: int, nano_usd: int | None, *, believed: bool = True) -> Totals:
         """Return the totals after a call with ``held`` reserved used this much; None: price unknown."""
-        unknown = nano_usd is None
         over = tokens > held.tokens or (not held.unpriced and (nano_usd or 0) > held.nano_usd)
-        call = Totals(
-            calls=held.calls,
-            tokens=tokens,
-            nano_usd=nano_usd or 0,
-            at_risk_nano=held.nano_usd if unknown else 0,
-            unknown_price_calls=held.calls if unknown else 0,
-            overruns=int(over),
-            implausible_usage=0 if believed else held.calls,
-        )
-        return self.plus(call)
+        call = Totals(held.calls, tokens, overruns=int(over), implausible_usage=0 if believed else held.calls)
+        if nano_usd is None:
+            return self.plus(replace(call, at_risk_nano=held.nano_usd, unknown_price_calls=held.calls))
+        return self.plus(replace(call, nano_usd=nano_usd))
 
     def lost(self, held: Amount, *, answered: bool = False) -> Totals:
         """Return the totals after a call with ``held`` reserved was sent and reported no usage."""
@@ -180,11 +173,6 @@ class Totals:
             silent_calls=held.calls if answered else 0,
         )
         return self.plus(call)
-
-    def at_least(self, journalled: Totals) -> Totals:
-        """Return the totals with no fewer calls, tokens and money than a journal has, and with its number of answers."""
-        spent = {name: max(getattr(self, name), getattr(journalled, name)) for name in ("calls", "tokens", "nano_usd")}
-        return replace(self, **spent, journalled=journalled.journalled)
 
     def to_json(self) -> Counters:
         """Return the figures by name."""
@@ -245,7 +233,8 @@ class Usage:
     def total(cls, parts: Iterable[Usage]) -> Usage:
         """Return the sum of several usages."""
         usages = list(parts)
-        if len(usages) == 1:  # nearly every attempt
+        # Nearly every attempt has one.
+        if len(usages) == 1:
             return usages[0]
         return cls(
             add_counts(part.calls for part in usages),
@@ -281,15 +270,14 @@ class _State:
         return sum(self.flights.values(), _NOTHING)
 
     def of(self, owner: str) -> Amount:
-        return self.flights.get(owner, Amount())
+        return self.flights.get(owner, _NOTHING)
 
     def flying(self, owner: str, amount: Amount) -> _State:
         others = {token: one for token, one in self.flights.items() if token != owner}
         return _State(self.totals, others | {owner: amount} if amount != _NOTHING else others)
 
     def with_lost(self, owner: str) -> _State:
-        left = self.of(owner)
-        return _State(self.totals.lost(left), self.flights).flying(owner, _NOTHING) if left != _NOTHING else self
+        return _State(self.totals.lost(self.of(owner)), self.flights).flying(owner, _NOTHING)
 
 
 def totals_in(path: Path) -> Totals:
@@ -326,21 +314,20 @@ class _Owner:
     def _claim(self) -> None:
         self._pid = os.getpid()
         self._token = f"{self._pid}-{uuid.uuid4().hex[:12]}"
-        path = _owner_path(self._ledger, self._token)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = os.open(_owner_path(self._ledger, self._token), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_EX)
 
     def token(self) -> str:
         """Return the name of this process in the state; a forked child gets a new one."""
         if self._pid != os.getpid():
-            os.close(self._fd)  # the child's copy of its parent's lock: the parent keeps its lock
+            # The child's copy of its parent's lock: the parent keeps its lock.
+            os.close(self._fd)
             self._claim()
         return self._token
 
     def close(self) -> None:
         self.closed = True
-        with suppress(FileNotFoundError):
-            _owner_path(self._ledger, self._token).unlink()
+        _owner_path(self._ledger, self._token).unlink(missing_ok=True)
         os.close(self._fd)
 
 
@@ -348,22 +335,17 @@ def _owner_path(ledger: Path, token: str) -> Path:
     return ledger.with_name(f"{ledger.name}.{token}.owner")
 
 
-def _is_alive(ledger: Path, token: str) -> bool:
-    """Return whether the owner has its lock; remove the file of one that was killed."""
-    path = _owner_path(ledger, token)
+def _is_alive(path: Path) -> bool:
+    """Return whether the owner of this file has its lock; remove the file of one that was killed."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
     except BlockingIOError:
         return True
-    else:
-        path.unlink()
-        return False
-    finally:
-        os.close(descriptor)
+    except FileNotFoundError:
+        pass
+    return False
 
 
 class Reservation:
@@ -408,10 +390,7 @@ class Ledger:
     """
 
     def __init__(self, budget: Budget, *, shared: Path | None = None, within: Ledger | None = None) -> None:
-        """``shared``: file with the state of all processes of a run, created when absent.
-
-        ``within``: a wider ledger, closed with this one, in which every reservation must fit as well.
-        """
+        """``shared``: file with the state of all processes of a run. ``within``: a wider one, closed with this one."""
         self.budget = budget
         self._within = within
         self._state = _State()
@@ -426,7 +405,7 @@ class Ledger:
                 self._owner = _Owner(shared)
                 # Asking removes the files of killed processes.
                 for other in shared.parent.glob(f"{shared.name}.*.owner"):
-                    _is_alive(shared, other.name.removeprefix(f"{shared.name}.").removesuffix(".owner"))
+                    _is_alive(other)
 
     async def reserve(self, calls: int = 1, tokens: int = 0, nano_usd: int | None = None, *, model: str = "") -> Reservation:
         """Reserve upper bounds of the usage of a call; ``nano_usd`` None when its price is unknown.
@@ -436,22 +415,19 @@ class Ledger:
         money, with the name of the ``model``.
         """
         pause = _POLL_S
-        while True:
-            reservation = self.try_reserve(calls, tokens, nano_usd, model=model)
-            if reservation is not None:
-                return reservation
+        while (reservation := self.try_reserve(calls, tokens, nano_usd, model=model)) is None:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_POLL_S)
+        return reservation
 
     def try_reserve(
         self, calls: int = 1, tokens: int = 0, nano_usd: int | None = None, *, model: str = ""
     ) -> Reservation | None:
         """As ``reserve``, for callers outside an event loop: return None instead of waiting."""
         if nano_usd is None and self.budget.max_usd is not None:
-            advice = f"add model.prices.{model}, or a model with a price for it in actor.gateway.models"
-            if not model:
-                advice = "name a model that has a price"
-            named = repr(model) if model else "a call without a model's name"
+            named, advice = "a call without a model's name", "name a model that has a price"
+            if model:
+                named, advice = repr(model), f"add model.prices.{model}, or a model with a price for it in actor.gateway.models"
             raise BudgetRefused(f"{NO_PRICE} {named}: an unknown price cannot be capped; in a new run, {advice}")
         ask = Amount(calls, tokens, nano_usd or 0, calls if nano_usd is None else 0)
         outer = None if self._within is None else self._within.try_reserve(calls, tokens, nano_usd, model=model)
@@ -513,7 +489,7 @@ class Ledger:
     def _without_killed(self, state: _State) -> _State:
         mine = self._owner_token()
         for token in state.flights:
-            if self._file is not None and token != mine and not _is_alive(self._file.path, token):
+            if self._file is not None and token != mine and not _is_alive(_owner_path(self._file.path, token)):
                 state = state.with_lost(token)
         return state
 
@@ -534,8 +510,14 @@ class Ledger:
 
     def start_at_least(self, journalled: Totals) -> None:
         """Start with no less than what the journal of a resumed run accounts for."""
-        self.totals()  # counts what killed processes had in flight, which is no part of the journal
-        self.update(lambda totals: totals.at_least(journalled))
+
+        def raised(totals: Totals) -> Totals:
+            spent = {name: max(getattr(totals, name), getattr(journalled, name)) for name in ("calls", "tokens", "nano_usd")}
+            return replace(totals, **spent, journalled=journalled.journalled)
+
+        # Counts what killed processes had in flight, which is no part of the journal.
+        self.totals()
+        self.update(raised)
 
     def count_unmeasured(self) -> None:
         """Count an attempt that called models without the ledger: its usage is unknown."""

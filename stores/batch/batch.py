@@ -74,10 +74,9 @@ class ExperienceArrays:
     """
 
     rewards: Floats
-    """NaN where ``mask`` is False."""
     mask: Bools
     logp_old: Floats
-    """Log-probability of the whole completion; NaN where ``logp_mask`` is False."""
+    """Log-probability of the whole completion."""
     logp_mask: Bools
     token_lengths: Floats
     """Tokens of the completion; NaN where they are not known."""
@@ -176,13 +175,10 @@ class ExperienceBatch:
     ) -> ExperienceBatch:
         """Build a batch from four parallel lists: states [B], then actions, rewards and log-probabilities [B][G].
 
-        Rewards and log-probabilities may be nested lists or anything with ``tolist`` (numpy, torch).
-        ``group_size``: size of every group; None: groups may differ, but all lists of a group must agree.
-        ``log_prob_old_groups`` may be None. ``ids``: names of the groups, by default their position and a digest of
-        their content, as ``g0-1f3a9c0b7d2e``, so that groups of two buffers are two groups.
-        ``partial``: None is an absent reward or log-probability, as ``to_lists(partial=True)`` writes it.
-        Raises ``ShapeError`` with every problem: lists of unequal length, groups of a wrong length, a text instead
-        of a list of states, values that are not numbers, NaN or infinity.
+        Rewards and log-probabilities may be nested lists or anything with ``tolist`` (numpy, torch), the latter also None.
+        ``group_size``: size of every group; None: groups may differ, but all lists of a group must agree. ``ids``: names of
+        the groups, by default those of ``with_content_id``. ``partial``: None is an absent reward or log-probability.
+        Raises ``ShapeError`` with every problem.
         """
         lists = ExperienceLists(states, action_groups, reward_groups, log_prob_old_groups)
         reader = _Lists(allow_nan=allow_nan, partial=partial)
@@ -215,11 +211,9 @@ class ExperienceBatch:
     ) -> tuple[ExperienceBatch, tuple[Exclusion, ...]]:
         """Return the groups under a policy for ragged groups, and what it excluded, with reasons.
 
-        A rollout counts when it has a reward. ``strict``: every group has ``group_size`` of them (default: its own
-        target), or ``ShapeError`` names all others. ``pad``: as it is; ``arrays()`` masks missing values.
-        ``drop_group``: without the groups that have fewer than ``min_group_size``. ``resample``: exactly
-        ``group_size`` each, drawn again with ``rng`` from the group's own rollouts where some are missing; groups
-        below ``min_group_size`` are dropped.
+        A rollout counts when it has a reward. ``strict``: every group has ``group_size`` of them (default: its own target), or
+        ``ShapeError`` names all others. ``pad``: as it is. ``drop_group``: without the groups that have fewer than
+        ``min_group_size``. ``resample``: of the others exactly ``group_size`` each, some drawn again with ``rng``.
         """
         problems = size_problems(min_group_size=min_group_size, **({} if group_size is None else {"group_size": group_size}))
         if policy not in get_args(RaggedPolicy):
@@ -258,17 +252,14 @@ def _resampled(group: RolloutGroup, size: int, rng: random.Random) -> RolloutGro
         copies.extend(rng.sample(kept, min(len(kept), size - len(kept) - len(copies))))
     taken = {rollout.index for rollout in kept}
     free = (index for index in count() if index not in taken)
-    again = (
-        replace(
-            rollout, id=f"{rollout.id}+{number}", index=next(free), metadata={**rollout.metadata, "resampled_from": rollout.id}
-        )
-        for number, rollout in enumerate(copies, start=1)
-    )
-    return replace(group, rollouts=(*kept, *again), target_size=size)
+    for number, each in enumerate(copies, start=1):
+        marked = {**each.metadata, "resampled_from": each.id}
+        kept.append(replace(each, id=f"{each.id}+{number}", index=next(free), metadata=marked))
+    return replace(group, rollouts=tuple(kept), target_size=size)
 
 
 class _Lists:
-    """Reads four parallel lists as groups, and collects their problems: of each kind the first, and how many more there are."""
+    """Reads four parallel lists as groups, with their problems: of each kind the first, and how many more there are."""
 
     def __init__(self, *, allow_nan: bool, partial: bool) -> None:
         self._allow_nan, self._partial = allow_nan, partial
@@ -276,7 +267,7 @@ class _Lists:
         self._wrong: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
 
     def groups(self, lists: ExperienceLists, group_size: int | None, ids: object) -> Iterator[RolloutGroup]:
-        """Raise ``ShapeError`` with every problem of lengths and values, before any group is yielded."""
+        # Every problem of lengths and values is raised before any group is yielded.
         problems = [] if group_size is None else size_problems(group_size=group_size)
         states = self._outer("states", lists.states, None)
         count = None if as_list(lists.states) is None else len(states)
@@ -292,8 +283,8 @@ class _Lists:
         numbers = "numbers" if self._allow_nan else "finite numbers"
         rewards = self._rows("rewards", lists.reward_groups, count, sizes, self._not_a_number, numbers)
         totals: Sequence[Sequence[float | None]] = [[None] * len(row) for row in actions]
-        if (given := lists.log_prob_old_groups) is not None:
-            totals = self._rows("log_probs_old", given, count, sizes, self._not_a_number, numbers)
+        if lists.log_prob_old_groups is not None:
+            totals = self._rows("log_probs_old", lists.log_prob_old_groups, count, sizes, self._not_a_number, numbers)
         for (name, expected), wrong in self._wrong.items():
             received, where = wrong[0]
             problems.append(ShapeProblem(name, expected, received, where + more(len(wrong) - 1)))
@@ -312,7 +303,6 @@ class _Lists:
         return f"first bad group: index {number}{name}"
 
     def _outer(self, name: str, value: object, count: int | None) -> list[Any]:
-        """Return a list, empty for anything else; its length has to be ``count``."""
         values = as_list(value)
         if values is None:
             self._add(name, "a list", "a text" if isinstance(value, str | bytes) else f"a {type(value).__name__}")
@@ -347,7 +337,6 @@ class _Lists:
         return [row or [] for row in rows]
 
     def _not_a_number(self, value: object) -> str:
-        """Return the text of a value that is no number; empty when it is one."""
         # NaN and infinity are floats; an integer that no float can hold is refused in any case.
         allow_nan = self._allow_nan and isinstance(value, float)
         if is_number(value, allow_nan=allow_nan) or (self._partial and value is None):
@@ -357,7 +346,6 @@ class _Lists:
 
 
 def _not_json(value: object) -> str:
-    """Return why a value is not JSON; empty when it is."""
     try:
         frozen(value)
     except (TypeError, ValueError) as error:

@@ -148,8 +148,8 @@ def lines_of_group(group: RolloutGroup, texts: TextStore | None = None) -> list[
     try:
         rows = (head, *({"kind": "rollout", **_object_of(rollout, texts)} for rollout in group.rollouts))
         lines = [canonical_json(row) for row in rows]
-        for line in lines:
-            line.encode()  # lone surrogates are JSON, but cannot be encoded
+        # Lone surrogates are JSON, but cannot be encoded.
+        "".join(lines).encode()
         return lines
     except ValueError as error:
         raise RecordRejected(f"group {group.id!r}: {error}") from error
@@ -157,10 +157,8 @@ def lines_of_group(group: RolloutGroup, texts: TextStore | None = None) -> list[
 
 def _object(line: str, where: str, texts: TextStore | None, kind: str, expected: str) -> dict[str, Any]:
     value = json_of(line)
-    if not isinstance(value, dict):
-        raise DatasetError.one(where, f"{line:.{_SHOWN}}", "a JSON object")
-    if value.pop("kind", None) != kind:
-        raise DatasetError.one(where, f"{line:.{_SHOWN}}", expected)
+    if not isinstance(value, dict) or value.pop("kind", None) != kind:
+        raise DatasetError.one(where, f"{line:.{_SHOWN}}", expected if isinstance(value, dict) else "a JSON object")
     return value if texts is None else {key: texts.restore(inner) for key, inner in value.items()}
 
 
@@ -176,18 +174,15 @@ def _object_of(value: Any, texts: TextStore | None) -> dict[str, Any]:
 
 
 class ExperienceWindow:
-    """The latest ``size`` groups, oldest first. Safe for threads.
+    """The latest ``size`` groups, oldest first, each appended to the file ``path`` before it enters. Safe for threads.
 
-    ``path``: every group is appended to this file before it enters the window. ``texts``: store of its long texts.
     Raises ``ShapeError`` for a size below 1.
     """
 
     def __init__(self, size: int, *, path: Path | None = None, texts: TextStore | None = None) -> None:
         check_sizes(size=size)
-        self._path = path
-        self._texts = texts
+        self._size, self._path, self._texts = size, path, texts
         self._lock = threading.Lock()
-        self._size = size
         self._groups: OrderedDict[str, RolloutGroup] = OrderedDict()
 
     def append(self, group: RolloutGroup) -> None:
@@ -277,7 +272,7 @@ def write_parquet(path: Path, groups: Iterable[RolloutGroup]) -> int:
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], schema_of: Callable[[Any], Any], accepted: str) -> None:
-    """Replace a file by rows, 0600. ``schema_of`` takes the module pyarrow; ``accepted``: what is needed without it.
+    """Replace a file by rows as Parquet, 0600. ``schema_of`` takes the module pyarrow; ``accepted``: what is needed without it.
 
     Raises ``RecordRejected`` for a row that does not fit the schema, ``StoreError`` when the disk refuses, ``SettingsError``.
     """

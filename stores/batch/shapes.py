@@ -216,8 +216,8 @@ class RolloutGroup:
 def with_content_id(group: RolloutGroup, position: int) -> RolloutGroup:
     """Return the group and its rollouts with their default ids, as ``g0-1f3a9c0b7d2e`` and ``g0-1f3a9c0b7d2e/0``.
 
-    That is the index ``position`` in its collection, and a digest of the content. A position alone would name the first
-    group of every collection alike. How long a rollout took is no part of it: the same replies give the same name.
+    That is the index ``position`` in its collection, and a digest of the content: a position alone would name the first
+    group of every collection alike. How long a rollout took is no part of it.
     """
     content = _GROUP.dump_python(group, exclude=_NAMES, warnings=False)
     # By ``repr`` what is no JSON: the group is checked, and refused, after it is named.
@@ -239,11 +239,8 @@ def spread_of_rewards(rewards: Sequence[float]) -> float | None:
 
 def is_messages(value: object) -> bool:
     """Return whether a JSON value is a list of chat messages: objects with a ``role`` that is text."""
-    return (
-        isinstance(value, list | tuple)
-        and bool(value)
-        and all(isinstance(turn, Mapping) and isinstance(turn.get("role"), str) for turn in value)
-    )
+    turns = value if isinstance(value, list | tuple) else ()
+    return bool(turns) and all(isinstance(turn, Mapping) and isinstance(turn.get("role"), str) for turn in turns)
 
 
 def _make_tuples(record: object, *names: str) -> None:
@@ -313,7 +310,7 @@ def problems_of_group(group: object, number: int, *, allow_nan: bool = False) ->
 
 
 def _faults_of(error: ValidationError) -> Iterator[Fault]:
-    """Yield the fields of a group that are wrong by themselves; of a list its first wrong value."""
+    # Of a list its first wrong value.
     seen = set()
     for fault in error.errors(include_url=False, include_context=False):
         steps = fault["loc"]
