@@ -108,12 +108,11 @@ def frozen(value: Json, depth: int = 0) -> Json:
 
 
 def to_builtins(value: Any) -> Any:
-    """Return a tree of dataclasses, sequences and mappings as dicts, lists and scalars.
-
-    ``dataclasses.asdict`` copies every scalar deeply and costs ten times as much; here scalars are shared.
-    """
+    """Return a tree of dataclasses, sequences and mappings as dicts, lists and scalars."""
+    # `dataclasses.asdict` copies every scalar deeply and costs ten times as much.
     kind = type(value)
-    if kind in _SCALARS:  # most are, and the isinstance checks below cost more than all the rest
+    # Most are, and the isinstance checks below cost more than all the rest.
+    if kind in _SCALARS:
         return value
     if isinstance(value, tuple | list):
         return [to_builtins(each) for each in value]
@@ -124,7 +123,7 @@ def to_builtins(value: Any) -> Any:
 
 
 def _from_frozen(items: dict[str, Any]) -> FrozenDict:
-    """Return the object with items that are frozen already: freezing them again would double the cost of a record."""
+    # The items are frozen already: freezing them again would double the cost of a record.
     made: FrozenDict = FrozenDict.__new__(FrozenDict)
     dict.update(made, items)
     return made

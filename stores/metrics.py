@@ -13,7 +13,7 @@ import math
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
@@ -54,20 +54,12 @@ class ToolUse:
     @classmethod
     def by_tool(cls, uses: Iterable[Self]) -> tuple[Self, ...]:
         """Return the sums, one for each tool, by name."""
-        of_tool: dict[str, list[Self]] = {}
+        sums: dict[str, Self] = {}
         for use in uses:
-            of_tool.setdefault(use.tool, []).append(use)
-        return tuple(
-            cls(
-                tool,
-                sum(use.calls for use in some),
-                sum(use.tokens for use in some),
-                add_costs(use.cost_usd for use in some),
-                sum(use.latency_ms for use in some),
-                sum(use.errors for use in some),
-            )
-            for tool, some in sorted(of_tool.items())
-        )
+            so_far = sums.get(use.tool, cls(use.tool))
+            counts = {name: getattr(so_far, name) + getattr(use, name) for name in ("calls", "tokens", "latency_ms", "errors")}
+            sums[use.tool] = replace(so_far, cost_usd=add_costs((so_far.cost_usd, use.cost_usd)), **counts)
+        return tuple(total for _, total in sorted(sums.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +110,7 @@ class MetricsStore:
     """The metrics of one run: ``metrics.jsonl`` and ``per-epoch.json`` in its directory. One writer."""
 
     def __init__(self, run_dir: Path) -> None:
-        paths = RunPaths(run_dir)
-        self.path = paths.metrics
-        self.per_epoch_path = paths.per_epoch
+        self.path, self.per_epoch_path = RunPaths(run_dir).metrics, RunPaths(run_dir).per_epoch
         self.lines = LineFile(self.path, "{run_id}\x1f{tfgrpo_epoch}\x1f{group_id}".format_map)
 
     def append_groups(self, groups: Iterable[GroupMetrics]) -> int:

@@ -72,9 +72,8 @@ def idempotency_key(run: str, key_text: str) -> str:
 class Journal:
     """The answered calls of one run. Safe for any number of threads and processes at once.
 
-    An entry is a dictionary ``{"schema": 1, "key": …, "kind": "reply" | "failure", "at": …, "payload": {…}}``.
-    In memory: a digest and an offset per key, some 130 bytes in Python, never a reply. A killed process loses no entry, a
-    loss of power those since the last ``sync``.
+    An entry is ``{"schema": 1, "key": …, "kind": "reply" | "failure", "at": …, "payload": {…}}``. In memory: a digest and an
+    offset per key, some 130 bytes. A killed process loses no entry, a loss of power those since the last ``sync``.
     """
 
     def __init__(self, path: Path, *, clock: Clock = utc_now, repair: bool = True) -> None:
@@ -85,10 +84,7 @@ class Journal:
         self._clock = clock
         self._file = LineFile(path, "key")
         with self._file:
-            if repair:
-                self._file.repair()
-            else:
-                self._file.check()
+            (self._file.repair if repair else self._file.check)()
 
     def __len__(self) -> int:
         return self._file.count

@@ -8,7 +8,6 @@ once and never changed: what is known of a lesson is a fold over them.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -73,7 +72,8 @@ class Row:
     def sides(self) -> tuple[Hashable, Sequence[float], Sequence[float]]:
         """Run, source and lessons, equal for rows whose sides are, whichever came first; and the rewards of each side."""
         sides = ((self.one, self.rewards_one), (self.other, self.rewards_other))
-        one, other = sorted(sides, key=itemgetter(0))  # by ids alone: both may have none
+        # By ids alone: both may have none.
+        one, other = sorted(sides, key=itemgetter(0))
         return (self.run_id, self.source, one[0], other[0]), one[1], other[1]
 
 
@@ -114,8 +114,6 @@ class Word:
 
 CreditLine: TypeAlias = Row | Word
 _WORD: Final = TypeAdapter(Word)
-# In a text every quote has a backslash before it.
-_NIGHT: Final = re.compile(rb',"night":(\d+),.*,"simulated":(true|false)')
 _LINE: Final[TypeAdapter[CreditLine]] = TypeAdapter(Annotated[CreditLine, Field(discriminator="kind")])
 
 
@@ -134,21 +132,22 @@ def read_credit(path: Path, lines: int | None = None, *, nights: tuple[int, bool
     """Return the first ``lines`` lines, None for all.
 
     With ``nights``, their number and whether they are simulated: of these the sweeps, the last ones that left a line, and of
-    each before one line, so that as many are counted. None without a file. Raises ``CorruptFile`` for any other line.
+    each before one line, so that as many are counted. Raises ``CorruptFile`` for any other line.
     """
     read = read_lines_as(_LINE.validate_json, path, islice(read_bodies(path), lines), "a line of credit")
     if nights is None:
         return list(read)
     number, simulated = nights
-    nights_of = filter(None, map(_NIGHT.search, islice(read_bodies(path), lines)))
-    since = min(sorted({int(each[1]) for each in nights_of if (each[2] == b"true") is simulated})[-number:], default=0)
-    ours, counted = list[CreditLine](), set[int]()
-    for line in read:
-        sweeps = isinstance(line, Row) and line.source == "sweep"
-        if line.simulated is simulated and (sweeps or line.night >= since or line.night not in counted):
-            ours.append(line)
-            counted.add(line.night)
-    return ours
+    ours = [line for line in read if line.simulated is simulated]
+    since = min(sorted({line.night for line in ours})[-number:], default=0)
+    first_of_night: dict[int, CreditLine] = {}
+    return [
+        line
+        for line in ours
+        if line is first_of_night.setdefault(line.night, line)
+        or line.night >= since
+        or (isinstance(line, Row) and line.source == "sweep")
+    ]
 
 
 def count_credit(path: Path) -> int:

@@ -77,24 +77,23 @@ def write_state(
     Raises ``StoreError`` when the disk refuses; the old view then stays.
     """
     lessons = [
-        {"experience_id": entry.experience_id, "polarity": entry.polarity, "text": entry.summary32} for entry in library.entries
+        {"experience_id": each.experience_id, "polarity": each.polarity, "text": each.summary32} for each in library.entries
     ]
-    replace_signed(
-        path,
-        {
-            "schema_version": LIBRARY_SCHEMA,
-            "task_id": task_id,
-            "in_force": {"library_id": library.library_id, "simulated": simulated, "experiences": lessons},
-            "decision": None if newest is None else {"number": newest[0], "sha256": newest[1]},
-            "last_run": last_run,
-            "updated_at": clock().isoformat(),
-        },
-    )
+    state = {
+        "schema_version": LIBRARY_SCHEMA,
+        "task_id": task_id,
+        "in_force": {"library_id": library.library_id, "simulated": simulated, "experiences": lessons},
+        "decision": None if newest is None else {"number": newest[0], "sha256": newest[1]},
+        "last_run": last_run,
+        "updated_at": clock().isoformat(),
+    }
+    replace_signed(path, state)
 
 
 def read_state(path: Path) -> dict[str, Any] | None:
     """Return the view, or None without a whole one: it can be written again."""
-    with suppress(CorruptFile, ValueError, LookupError, TypeError):  # half a surrogate pair is a ValueError
+    # Half a surrogate pair is a ValueError.
+    with suppress(CorruptFile, ValueError, LookupError, TypeError):
         content = read_json(path, "the view of a task")
         if content is not None and is_signed_file(path, content):
             newest = content["decision"] or {"number": 0, "sha256": ""}
@@ -200,20 +199,17 @@ def record_decided(
         earlier = tuple(read_decisions(path))
         decided = decide(earlier)
         if decided is not None and not any(decided is one for one in earlier):
-            lines, sha256 = extent_of(credit)
-            before = newest_line(path)
-            set_here = {"previous": before and before[1], "credit_lines": lines, "credit_sha256": sha256}
-            decided = decided.model_copy(update=set_here)
+            (lines, sha256), before = extent_of(credit), newest_line(path)
+            chained = {"previous": before and before[1], "credit_lines": lines, "credit_sha256": sha256}
+            decided = decided.model_copy(update=chained)
             file.append([decided.model_dump(mode="json")], fsync=True)
     return decided
 
 
 def newest_line(path: Path) -> tuple[int, str] | None:
     """Return the number of the newest decision, from 1, and the SHA-256 of its line; None before any."""
-    number, last = 0, ""
-    for number, line in enumerate(sound_lines(path), start=1):  # noqa: B007 - the last number is used
-        last = _digest(line)
-    return (number, last) if number else None
+    newest = deque(enumerate(sound_lines(path), start=1), maxlen=1)
+    return (newest[0][0], _digest(newest[0][1])) if newest else None
 
 
 def lost_decision(path: Path) -> str | None:
@@ -289,12 +285,11 @@ def in_force(decisions: Iterable[Decision], *, simulated: bool | None = None) ->
     """
     last: dict[bool, Decision] = {}
     for one in decisions:
+        # What never had a lesson in force hides nothing.
         if simulated is None and not one.experience_ids and one.simulated not in last:
-            continue  # what never had a lesson in force hides nothing
+            continue
         last[one.simulated] = one
-    if simulated is None:
-        return last.get(False) or last.get(True)
-    return last.get(simulated)
+    return last.get(False) or last.get(True) if simulated is None else last.get(simulated)
 
 
 def kept_out(decisions: Iterable[Decision], *, simulated: bool) -> dict[str, str]:

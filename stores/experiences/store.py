@@ -114,17 +114,18 @@ class ExperienceRecord(Strict):
 
     @model_validator(mode="after")
     def _text_and_targets_fit_the_operation(self) -> Self:
-        if count_words(self.summary32) > MAX_WORDS:
-            raise ValueError(f"summary32 has {count_words(self.summary32)} words; at most {MAX_WORDS}")
-        if len(self.summary32) > MAX_CHARS:
-            raise ValueError(f"summary32 has {len(self.summary32)} characters; at most {MAX_CHARS}")
         if not self.summary32.strip():
             raise ValueError("summary32 has no words")
-        if self.cause is not None and count_words(self.cause) > MAX_CAUSE_WORDS:
-            raise ValueError(f"cause has {count_words(self.cause)} words; at most {MAX_CAUSE_WORDS}")
+        sizes = (
+            ("summary32", count_words(self.summary32), "words", MAX_WORDS),
+            ("summary32", len(self.summary32), "characters", MAX_CHARS),
+            ("cause", count_words(self.cause or ""), "words", MAX_CAUSE_WORDS),
+        )
+        for name, size, unit, most in sizes:
+            if size > most:
+                raise ValueError(f"{name} has {size} {unit}; at most {most}")
         targets = len(self.supersedes)
-        fits = {"add": targets == 0, "modify": targets == 1, "merge": targets >= 2}
-        if not fits[self.operation]:
+        if not {"add": targets == 0, "modify": targets == 1, "merge": targets >= 2}[self.operation]:
             raise ValueError(f"{self.operation} cannot supersede {targets} records")
         return self
 
@@ -132,11 +133,6 @@ class ExperienceRecord(Strict):
 def support_of(record: ExperienceRecord) -> int:
     """Return how many groups showed a lesson. The id of a rollout is that of its group, a slash and a number."""
     return len({rollout.rpartition("/")[0] or rollout for rollout in record.evidence})
-
-
-def same_content(one: ExperienceRecord, other: ExperienceRecord) -> bool:
-    """Return whether two records are equal but for when they were written."""
-    return one.model_dump(exclude=_OF_THE_WRITING) == other.model_dump(exclude=_OF_THE_WRITING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +160,8 @@ def is_signed_record(record_fields: Mapping[str, Any], pack: PackStamp) -> bool:
     """Return whether fields have their signature under this version of the pack; what is no JSON cannot have any."""
     try:
         return bool(record_fields.get("stamp_signature") == sign_record(record_fields, pack))
-    except (TypeError, ValueError):  # NaN, half a surrogate pair: edited by hand
+    except (TypeError, ValueError):
+        # NaN, half a surrogate pair: edited by hand.
         return False
 
 
@@ -193,9 +190,8 @@ def lesson_words(text: str) -> LessonWords:
 def same_lesson(first: LessonWords, second: LessonWords) -> bool:
     """Return whether two lessons say the same, without asking a model. Symmetric and reflexive.
 
-    They do when the Jaccard index of their sets of content words (case-folded, without articles and the like) reaches a
-    threshold, unless they differ in their negations or numbers. Text without spaces between words compares as a whole, so
-    there only literal repetition is recognised.
+    They do when the Jaccard index of their sets of content words reaches a threshold, unless they differ in their negations
+    or numbers. Text without spaces between words compares as a whole.
     """
     if first.negations != second.negations or first.numbers != second.numbers:
         return False
@@ -267,12 +263,14 @@ class ExperienceStore:
             offered[record.experience_id] = record
         if not offered:
             return 0
-        with self._file:  # among threads too
+        with self._file:
             self._file.catch_up()
             for name, record in offered.items():
                 body = self._file.body(name)
                 stored = body and _parsed(body)
-                if body and not (stored and same_content(stored, record) and self.verify_stamp(stored)):
+                # Equal but for when they were written.
+                same = stored and record.model_dump(exclude=_OF_THE_WRITING) == stored.model_dump(exclude=_OF_THE_WRITING)
+                if body and not (stored and same and self.verify_stamp(stored)):
                     raise RecordRejected(f"experience {name!r} is stored already with another content")
             fresh = self._file.add((record.model_dump(mode="json") for record in records), fsync=True)
         task, ids = self.path.parent, list(offered)
@@ -359,22 +357,16 @@ class ExperienceStore:
             ExperienceRecord.model_validate(record.model_dump(warnings=False))
         except ValidationError as error:
             return error.errors()[0]["msg"]
-        if count_words(record.summary32) > self._max_words:
-            return f"it has {count_words(record.summary32)} words; at most {self._max_words}"
-        if self._epochs is not None and record.epoch > self._epochs:
-            return f"it is of epoch {record.epoch}, the run has {self._epochs}"
-        return self._stamp_problem(record)
-
-    def _stamp_problem(self, record: ExperienceRecord) -> str | None:
-        if not record.stamp_signature:
-            return "it is unstamped"
-        if not self.owns(record):
-            return f"it is of task {record.task_id!r}"
-        if record.pack_id not in self._approved:
-            return f"its pack {record.pack_id!r} is not approved"
-        if not self.verify_stamp(record):
-            return f"its stamp does not hold under the version of {record.pack_id!r} in force"
-        return None
+        words, pack = count_words(record.summary32), record.pack_id
+        problems = {
+            f"it has {words} words; at most {self._max_words}": words > self._max_words,
+            f"it is of epoch {record.epoch}, the run has {self._epochs}": record.epoch > (self._epochs or record.epoch),
+            "it is unstamped": not record.stamp_signature,
+            f"it is of task {record.task_id!r}": not self.owns(record),
+            f"its pack {pack!r} is not approved": pack not in self._approved,
+            f"its stamp does not hold under the version of {pack!r} in force": not self.verify_stamp(record),
+        }
+        return next((problem for problem, holds in problems.items() if holds), None)
 
 
 @lru_cache(maxsize=1 << 15)

@@ -60,38 +60,34 @@ def read_json(path: Path, what: str) -> dict[str, Any] | None:
 
 def replace_json(path: Path, value: Any) -> None:
     """Replace a file by this value as indented JSON with sorted keys. Raises ``RecordRejected`` for values outside JSON."""
-    try:
-        text = _indented(value)
-    except (TypeError, ValueError) as error:
-        raise RecordRejected(f"{path}: {error}") from error
-    replace_text(path, text)
+    replace_text(path, _indented(value, path))
 
 
 def replace_signed(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
     """Replace a file as ``replace_json`` does, with the SHA-256 of its content in ``sha256``; return the content."""
-    try:
-        text, digest = _signed(value)
-    except (TypeError, ValueError) as error:
-        raise RecordRejected(f"{path}: {error}") from error
+    text, digest = _signed(value, path)
     replace_text(path, text)
     return {**value, "sha256": digest}
 
 
 def is_signed_file(path: Path, content: Mapping[str, Any]) -> bool:
     """Return whether a file that was read as ``content`` is as ``replace_signed`` wrote it, byte by byte but for line ends."""
-    return path.read_bytes().replace(b"\r\n", b"\n") == _signed(content)[0].encode()
+    return path.read_bytes().replace(b"\r\n", b"\n") == _signed(content, path)[0].encode()
 
 
-def _signed(content: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the text of a content with its digest, and the digest: of the text in which it is empty."""
-    unsigned = _indented({**content, "sha256": ""})
+def _signed(content: Mapping[str, Any], path: Path) -> tuple[str, str]:
+    # The digest is that of the text in which it is empty.
+    unsigned = _indented({**content, "sha256": ""}, path)
     digest = sha256_hex(unsigned)
     # Two spaces in: a key of the object itself, as no string of JSON holds a line break.
     return unsigned.replace('\n  "sha256": ""', f'\n  "sha256": "{digest}"', 1), digest
 
 
-def _indented(value: Any) -> str:
-    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+def _indented(value: Any, path: Path) -> str:
+    try:
+        return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise RecordRejected(f"{path}: {error}") from error
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -57,8 +57,9 @@ class Delivery:
         def counted(batch: Any, *args: Any, **options: Any) -> Any:
             result = export(batch, *args, **options)
             ok = result.name == "SUCCESS"
+            # Metrics are cumulative, so only their last export matters.
             if signal == "metrics":
-                self.metrics_failed = not ok  # they are cumulative, so only the last export matters
+                self.metrics_failed = not ok
             elif ok:
                 with self.turn:
                     self.delivered += len(batch)
@@ -69,14 +70,14 @@ class Delivery:
 
         exporter.export = counted
         client = getattr(exporter, "_client", None)
-        for name in ("export", "Export"):  # of the SDK's HTTP client, and of its gRPC stub
+        # Of the SDK's HTTP client, and of its gRPC stub.
+        for name in ("export", "Export"):
             if hasattr(client, name):
                 setattr(client, name, self._explained(getattr(client, name)))
         return exporter
 
     def _explained(self, send: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that sends as ``send``, and keeps why that failed, which the SDK keeps to itself."""
-
+        # The SDK keeps why sending failed to itself.
         def explained(*args: Any, **options: Any) -> Any:
             try:
                 result = send(*args, **options)
@@ -110,7 +111,8 @@ class Target:
 
 
 def _parts(endpoint: str) -> SplitResult:
-    return urlsplit(endpoint if "//" in endpoint else f"//{endpoint}")  # gRPC also takes host:port
+    # gRPC also takes host:port.
+    return urlsplit(endpoint if "//" in endpoint else f"//{endpoint}")
 
 
 def find_target(env: Environment, signal: SignalName, warn: Warn) -> Target | None:
@@ -155,7 +157,8 @@ def _endpoint(env: Environment, signal: SignalName, *, grpc: bool) -> str:
     try:
         parts = _parts(value)
         usable = parts.hostname and parts.port != 0 and (grpc or parts.scheme in {"http", "https"})
-    except ValueError:  # a port beyond 65535, half an IPv6 address
+    except ValueError:
+        # A port beyond 65535, half an IPv6 address.
         usable = False
     if not usable:
         raise SettingsError.one(variable, "not a URL", "http://host:port or https://host:port")
@@ -164,17 +167,16 @@ def _endpoint(env: Environment, signal: SignalName, *, grpc: bool) -> str:
 
 
 def _timeout(env: Environment, signal: SignalName, warn: Warn) -> float:
-    """Return seconds. The standard has milliseconds, Python's SDK seconds: above 60 the value is in milliseconds."""
     variable, value = _signal_value(env, signal, "TIMEOUT")
-    if not value:
-        return DEFAULT_TIMEOUT_S
     try:
-        timeout = float(value)
+        timeout = float(value or DEFAULT_TIMEOUT_S)
     except ValueError:
         timeout = math.nan
-    if not timeout > 0:  # also NaN
+    # Also for NaN.
+    if not timeout > 0:
         warn(f"{variable}={value}: not a time above 0, so {DEFAULT_TIMEOUT_S:g} s is used")
         return DEFAULT_TIMEOUT_S
+    # The standard has milliseconds, Python's SDK seconds: above 60 the value is in milliseconds.
     return timeout if timeout <= MAX_TIMEOUT_S else min(timeout / 1000.0, MAX_TIMEOUT_S)
 
 
@@ -217,14 +219,11 @@ def trace_provider(target: Target, env: Environment, resource: Resource, deliver
 
 
 def meter_provider(target: Target, env: Environment, resource: Resource, delivery: Delivery) -> tuple[MeterProvider, Pipe]:
-    """Return a provider that sends metrics to the target every ten seconds.
-
-    Exemplars double the cost of a record inside a span, so they are off unless the environment asks for them.
-    """
+    """Return a provider that sends metrics to the target every ten seconds."""
     exporter = delivery.watched(_exporter_of(target, "metrics"), "metrics", target.where)
-    reader = PeriodicExportingMetricReader(
-        exporter, export_interval_millis=None if "OTEL_METRIC_EXPORT_INTERVAL" in env else 10_000
-    )
+    interval = None if "OTEL_METRIC_EXPORT_INTERVAL" in env else 10_000
+    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=interval)
+    # Exemplars double the cost of a record inside a span.
     exemplars = None if "OTEL_METRICS_EXEMPLAR_FILTER" in env else AlwaysOffExemplarFilter()
     provider = MeterProvider([reader], resource, exemplars, shutdown_on_exit=False)
     return provider, Pipe("metrics", target.where, provider.shutdown, exporter.shutdown)
@@ -232,7 +231,8 @@ def meter_provider(target: Target, env: Environment, resource: Resource, deliver
 
 def _exporter_of(target: Target, signal: SignalName) -> Any:
     logger = logging.getLogger("opentelemetry.exporter")
-    if logger.level == logging.NOTSET:  # it logs every retry; a level that is set is the user's
+    # It logs every retry; a level that is set is the user's.
+    if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL)
     if target.exporter == "console":
         return (ConsoleSpanExporter if signal == "traces" else ConsoleMetricExporter)(out=sys.stderr)
@@ -240,9 +240,8 @@ def _exporter_of(target: Target, signal: SignalName) -> Any:
     try:
         module = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{transport}.{kind}_exporter")
     except ImportError as error:
-        raise SettingsError.one(
-            "OTEL_EXPORTER_OTLP_PROTOCOL", "'grpc'", "http/protobuf, or grpc after: pip install 'tfgrpo[grpc]'"
-        ) from error
+        accepted = "http/protobuf, or grpc after: pip install 'tfgrpo[grpc]'"
+        raise SettingsError.one("OTEL_EXPORTER_OTLP_PROTOCOL", "'grpc'", accepted) from error
     exporter = module.OTLPSpanExporter if signal == "traces" else module.OTLPMetricExporter
     headers = tuple(target.headers.items()) if transport == "grpc" else dict(target.headers)
     return exporter(endpoint=target.endpoint, timeout=target.timeout_s, headers=headers or None)

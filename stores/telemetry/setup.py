@@ -247,7 +247,8 @@ class SpanHandle:
             self.fail(kind.__name__)
         detach(self._token)
         if self._keep_open and kind is None:
-            self._ended_at = time_ns()  # the result follows before ``end``
+            # The result follows before `end`.
+            self._ended_at = time_ns()
         else:
             self._span.end()
 
@@ -312,7 +313,7 @@ class Telemetry:
         delivery: Delivery | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
-        """``configure`` builds the providers; tests pass their own. ``pipes`` are what ``shutdown`` has to close."""
+        """``pipes`` are what ``shutdown`` has to close."""
         self.options = options
         self.warnings = tuple(warnings)
         """Unsupported values of the environment, in sentences."""
@@ -323,8 +324,8 @@ class Telemetry:
             meter = metrics.get_meter("tfgrpo", options.service_version)
             for metric in all_metrics():
                 self._measures[metric.event] += _measures(meter, metric)
+        # Names of each open attribute; the first ones keep their name.
         self._seen: dict[str, set[str]] = {attribute: set() for attribute in _OPEN}
-        """Names of each open attribute; the first ones keep their name."""
         self._naming = threading.Lock()
         # Their threads wait from now on, as none can be started at the end of a process as of Python 3.12.
         self._ending = threading.Event()
@@ -409,8 +410,10 @@ class Telemetry:
             return fact if fact in ROLES else OTHER
         if name not in _OPEN or fact in self._seen[name]:
             return fact
-        fact, seen = replace_surrogates(fact), self._seen[name]  # a lone surrogate would fail the whole export
-        with self._naming:  # two threads must not both add the last name
+        # A lone surrogate would fail the whole export.
+        fact, seen = replace_surrogates(fact), self._seen[name]
+        # Two threads must not both add the last name.
+        with self._naming:
             if fact not in seen and len(seen) >= NAMES_PER_KEY:
                 return OTHER
             seen.add(fact)
@@ -442,7 +445,8 @@ class Telemetry:
         for _, thread in self._pipes:
             thread.join(max(0.0, deadline - time.monotonic()))
         late = [pipe for pipe, thread in self._pipes if thread.is_alive()]
-        with suppress(RuntimeError):  # they end with the process
+        # No thread can be started at the end of a process: they end with it.
+        with suppress(RuntimeError):
             for thread in [_in_background(pipe.abandon) for pipe in late]:
                 thread.join(_LAST_JOIN_S / len(late))
         spans = self._delivery.ended - self._delivery.delivered
@@ -487,10 +491,7 @@ def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
     warnings = tuple(dict.fromkeys(problems))
     if to_traces is None and to_metrics is None:
         return Telemetry(options, warnings=warnings)
-    attributes = {
-        "service.version": options.service_version,
-        **_present({"run_id": options.run_id, "task_id": options.task_id}),
-    }
+    attributes = {"service.version": options.service_version} | _present({"run_id": options.run_id, "task_id": options.task_id})
     # Our service name only without the user's, since code takes precedence over environment.
     if not env.get("OTEL_SERVICE_NAME") and "service.name=" not in env.get("OTEL_RESOURCE_ATTRIBUTES", ""):
         attributes["service.name"] = "tfgrpo"
@@ -510,9 +511,9 @@ def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
             kept = {key: value for key, value in resource.attributes.items() if key not in volatile}
             metrics, pipe = meter_provider(to_metrics, env, Resource(kept, resource.schema_url), delivery)
             pipes.append(pipe)
-    except ValueError as error:  # of a variable that the SDK reads itself
-        reason = " ".join(str(error).split())
-        raise SettingsError.one("OTEL_*", reason, "values that the OpenTelemetry SDK takes") from error
+    except ValueError as error:
+        # Of a variable that the SDK reads itself.
+        raise SettingsError.one("OTEL_*", " ".join(str(error).split()), "values that the OpenTelemetry SDK takes") from error
     telemetry = Telemetry(options, traces=traces, metrics=metrics, pipes=pipes, delivery=delivery, warnings=warnings)
     if options.run_id is not None:
         telemetry.record("run", run_id=options.run_id)
@@ -521,32 +522,29 @@ def _build(options: TelemetryOptions, env: Environment) -> Telemetry:
 
 
 def _in_background(work: Callable[[], object]) -> threading.Thread:
-    """Run in a daemon thread: an endpoint that hangs must not keep the process alive."""
-
     def quietly() -> None:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - the SDK raises plain Exception; a thread has no caller
             _LOG.debug("telemetry: %s", type(error).__name__)
 
+    # A daemon: an endpoint that hangs must not keep the process alive.
     thread = threading.Thread(target=quietly, name="tfgrpo-telemetry", daemon=True)
     thread.start()
     return thread
 
 
 def _present(attributes: Attributes) -> dict[str, Any]:
-    return {KEYS[name]: _sendable(value) for name, value in attributes.items() if value is not None}
-
-
-def _sendable(value: Any) -> Any:
-    """Replace lone surrogates from tools and agents: one would fail the whole batch of its span."""
-    if isinstance(value, str):
-        return replace_surrogates(value)
-    return tuple(map(replace_surrogates, value)) if isinstance(value, tuple) else value
+    sent = {KEYS[name]: value for name, value in attributes.items() if value is not None}
+    for key, value in sent.items():
+        # Tools and agents emit lone surrogates: one would fail the whole batch of its span.
+        if isinstance(value, str | tuple):
+            sent[key] = replace_surrogates(value) if isinstance(value, str) else tuple(map(replace_surrogates, value))
+    return sent
 
 
 def _with_literals(attributes: Attributes) -> Attributes:
-    """Add epoch and group size under the specification's names."""
+    # Epoch and group size under the specification's names, too.
     return {**attributes, "literal_epoch": attributes["epoch"], "literal_group_size": attributes.get("group_size")}
 
 
