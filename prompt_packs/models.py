@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self, TypeAlias, get_args
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from tfgrpo.stores.errors import PackError, Problem
+from tfgrpo.stores.errors import PackError, Problem, ProblemCollector
 from tfgrpo.stores.experiences.store import Identifier, Polarity, Strict
 from tfgrpo.stores.json_values import UNIQUE, canonical_text, load_json
 from tfgrpo.stores.text import MAX_WORDS, check_identifier
@@ -25,7 +25,6 @@ MAX_SOURCE_BYTES = 256 * 1024
 TemplateRole: TypeAlias = Literal["reflect", "curate", "shorten", "repair", "lessons"]
 TEMPLATE_ROLES: tuple[TemplateRole, ...] = get_args(TemplateRole)
 LEADS: Mapping[Polarity, str] = {"do": "- Do: ", "avoid": "- Avoid: "}
-_HEX = re.compile(r"[0-9a-f]{64}")
 _PLACEHOLDER = re.compile(r"\{\{ *([a-z][a-z0-9_]*) *\}\}")
 _STRAY = re.compile(r"\{\{|\}\}|\{%|%\}|\{#|#\}")
 TEMPLATE_FIELDS: Mapping[TemplateRole, frozenset[str]] = {
@@ -48,10 +47,9 @@ def check_source_name(value: str) -> str:
 
 
 def _check_stamp(value: str) -> str:
-    lowered = value.lower()
-    if lowered and not _HEX.fullmatch(lowered):
+    if not re.fullmatch("([0-9A-Fa-f]{64})?", value):
         raise ValueError("the stamp must be 64 hex digits")
-    return lowered
+    return value.lower()
 
 
 def _check_time(value: str) -> str:
@@ -94,7 +92,7 @@ class PromptPackManifest(Strict):
     experience_slots: int = Field(ge=0, le=200)
     tags: tuple[Identifier, ...] = ()
     experience_max_words: int | None = Field(default=None, ge=4, le=MAX_WORDS)
-    """Longest lesson in words; at most the general limit. None: that limit."""
+    """Longest lesson in words. None: the general limit."""
 
     @model_validator(mode="after")
     def _refuse_repeated_sources(self) -> Self:
@@ -180,7 +178,8 @@ def read_text(directory: Path, name: str) -> str:
             raise PackError.one(str(path), "no plain file", "a text file")
         with path.open("rb") as stream:
             raw = stream.read(MAX_SOURCE_BYTES + 1)
-    except (OSError, RuntimeError) as error:  # links in a circle raise RuntimeError before Python 3.13
+    except (OSError, RuntimeError) as error:
+        # Links in a circle raise RuntimeError before Python 3.13.
         received = "no such file" if isinstance(error, FileNotFoundError) else type(error).__name__
         raise PackError.one(str(path), received, "a readable text file") from None
     if len(raw) > MAX_SOURCE_BYTES:
@@ -194,16 +193,10 @@ def read_text(directory: Path, name: str) -> str:
 def read_pack(directory: Path) -> tuple[PromptPackManifest, dict[str, str]]:
     """Read the manifest and the text of each of its sources. Raise ``PackError`` with the problems of all."""
     manifest = read_manifest(directory)
-    texts: dict[str, str] = {}
-    problems: list[Problem] = []
-    for name in manifest.source_names:
-        try:
-            texts[name] = read_text(directory, name)
-        except PackError as error:
-            problems += error.problems
-    if problems:
-        raise PackError(problems)
-    return manifest, texts
+    checks = ProblemCollector()
+    texts = {name: checks.run(read_text, directory, name) for name in manifest.source_names}
+    checks.raise_problems()
+    return manifest, {name: text for name, (text,) in texts.items()}
 
 
 def template_problems(text: str, fields: frozenset[str], source: str) -> tuple[Problem, ...]:

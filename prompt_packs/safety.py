@@ -228,14 +228,10 @@ def _decoded(match: re.Match[str]) -> str:
 def gives_away(text: str, answers: Sequence[str]) -> bool:
     """Return whether the lesson contains one of the answers. Empty answers do not count.
 
-    By the kind of answer:
-
-    - a number, alone or with its unit: any equal number in the lesson gives it away, in any form (``1,200``, ``1200.0``,
-      ``twelve``), except 0 to 3 (``at least 2 ways``) and common knowledge (``7 days``, ``divide by 100``). Stated as a
-      result (``is 7``, ``= 7``, ``get 7``) even those count;
-    - a single letter, or yes, no, true, false, none: only when named as the answer (``answer B``, ``choose true``);
-    - other text: its words in this order, as whole words, in any case and with any punctuation between them; of a long
-      answer, any eight of its words in a row. In scripts without spaces: its characters in this order.
+    - A number, alone or with its unit: any equal number in the lesson, in any form (``1,200``, ``1200.0``, ``twelve``), except
+      0 to 3 and common knowledge (``7 days``, ``divide by 100``), unless stated as a result (``is 7``, ``= 7``).
+    - A single letter, or yes, no, true, false, none: only when named as the answer (``answer B``, ``choose true``).
+    - Other text: its words in this order; of a long answer, any eight in a row. In scripts without spaces: its characters.
     """
     lesson = _folded(text)
     return any(_contains(lesson, text, answer.strip()) for answer in answers if answer.strip())
@@ -261,8 +257,9 @@ def _contains(lesson: str, original: str, answer: str) -> bool:
     if _UNSPACED.search(folded):
         return len(folded) > 1 and folded in lesson
     with suppress(InvalidOperation):
+        # A number is given away as one.
         Decimal(folded.replace(",", "").strip("$€£%+- "))
-        return False  # a number is given away as one
+        return False
     size = min(len(words), _RUN)
     if not size or folded in _SPELLED:
         return False
@@ -292,25 +289,20 @@ def words_of_item(text: str, prompts: Prompts) -> str:
     """Return words that a lesson has from the prompt of one of its items alone, or an empty text.
 
     - Six words in a row (in scripts without spaces twelve characters), or half as many that are the whole lesson, unless
-      more than nine tenths of the batch have them: the form of its questions (else see ``said_by_itself``).
-    - A number of two or more digits, unless it is common knowledge (``60 minutes``); a code of letters with digits or
-      underscores; a name: a capitalised word that is nowhere in lower case. Each unless a fifth of the batch's prompts has it.
-
-    What ``Prompts.ordinary`` has belongs to no item.
+      more than nine tenths of the batch have them: the form of its questions.
+    - A number of two or more digits that is not common knowledge; a code of letters with digits or underscores; a name: a
+      capitalised word that is nowhere in lower case. Each unless a fifth of the batch's prompts has it.
     """
     batch = tuple(dict.fromkeys((*prompts.batch, *prompts.own)))
     common, most = max(2, -(-len(batch) // 5)), max(1, 9 * len(batch) // 10)
-    runs = _repeated_runs(text, prompts.own, prompts.ordinary, whole=True)
-    return next((run.strip() for run in runs if sum(_stands_in(run, each) for each in batch) <= most), "") or next(
-        (
-            token
-            for token, pattern in _rare_tokens(text, prompts, batch)
-            if any(map(pattern.search, prompts.own))
-            and not pattern.search(prompts.ordinary)
-            and sum(pattern.search(prompt) is not None for prompt in batch) < common
-        ),
-        "",
-    )
+    for run in _repeated_runs(text, prompts.own, prompts.ordinary, whole=True):
+        if sum(_stands_in(run, each) for each in batch) <= most:
+            return run.strip()
+    for token, pattern in _rare_tokens(text, prompts, batch):
+        of_item = any(map(pattern.search, prompts.own)) and not pattern.search(prompts.ordinary)
+        if of_item and sum(pattern.search(prompt) is not None for prompt in batch) < common:
+            return token
+    return ""
 
 
 def said_by_itself(text: str, prompt: str, ordinary: str = "") -> bool:
@@ -378,7 +370,7 @@ def _rare_tokens(text: str, prompts: Prompts, batch: Sequence[str]) -> Iterator[
 
 @lru_cache(16)
 def _nouns_have_capitals(text: str) -> bool:
-    """Return whether capitals are no sign of a name: as in German, they follow a third of the words in lower case."""
+    # As in German, they follow a third of the words in lower case.
     after = [letter for word, letter in _FOLLOWED.findall(text) if word.islower()]
     return _GERMAN.search(text) is not None and 3 * sum(map(str.isupper, after)) >= len(after)
 
@@ -391,7 +383,6 @@ def _is_name(text: str, match: re.Match[str], others: Sequence[str]) -> bool:
     lower = re.compile(rf"(?<!\w){re.escape(word.lower())}(?!\w)")
     if any(map(lower.search, (text, *others))):
         return False
-    written = [(text, match.start())]
     exactly = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
-    written += [(other, found.start()) for other in others for found in exactly.finditer(other)]
+    written = [(text, match.start()), *((other, each.start()) for other in others for each in exactly.finditer(other))]
     return any(not _SENTENCE_START.search(within[max(0, at - 80) : at]) for within, at in written)

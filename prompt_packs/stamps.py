@@ -103,16 +103,15 @@ def header_line(name: str, body: str, manifest: PromptPackManifest) -> str:
 
 def content_problems(path: Path, body: str) -> tuple[Problem, ...]:
     """Return the problems of a text that no stamp can approve: empty, hidden characters, tags, further headers."""
-    faults = []
-    if not body.strip():
-        faults.append(Problem(str(path), "no text", "some text below the header"))
-    if hidden := _HIDDEN.search(body):
-        faults.append(Problem(str(path), f"the hidden character U+{ord(hidden.group()):04X}", "visible text"))
-    if _STAMP_LIKE.search(body):
-        faults.append(Problem(str(path), "a further stamp header", "one header, in the first line"))
-    if _LESSONS_TAG.search(body):
-        faults.append(Problem(str(path), "a lessons tag", "text without it: the tag marks where lessons are injected"))
-    return tuple(faults)
+    hidden = _HIDDEN.search(body)
+    character = f"the hidden character U+{ord(hidden.group()):04X}" if hidden else ""
+    checks = (
+        (not body.strip(), "no text", "some text below the header"),
+        (hidden, character, "visible text"),
+        (_STAMP_LIKE.search(body), "a further stamp header", "one header, in the first line"),
+        (_LESSONS_TAG.search(body), "a lessons tag", "text without it: the tag marks where lessons are injected"),
+    )
+    return tuple(Problem(str(path), fault, accepted) for wrong, fault, accepted in checks if wrong)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +127,13 @@ class StampVerifier:
         if source.header is None:
             return (Problem(str(path), "no stamp header", _RUN_STAMP), *content_problems(path, source.body))
         digest, pack_id, domain = source.header
-        faults = list(content_problems(path, source.body))
+        faults = content_problems(path, source.body)
         if (pack_id, domain) != (self.manifest.id, self.manifest.domain):
             accepted = f"the header of pack {self.manifest.id}, domain {self.manifest.domain}"
-            faults.append(Problem(str(path), f"the header of pack {pack_id}, domain {domain}", accepted))
-        elif digest != source_digest(name, source.body, self.manifest):
-            faults.append(Problem(str(path), "text that its header does not match", _RUN_STAMP))
-        return tuple(faults)
+            return (*faults, Problem(str(path), f"the header of pack {pack_id}, domain {domain}", accepted))
+        if digest != source_digest(name, source.body, self.manifest):
+            return (*faults, Problem(str(path), "text that its header does not match", _RUN_STAMP))
+        return faults
 
     def stamp_problems(self, bodies: Mapping[str, str]) -> tuple[Problem, ...]:
         """Return why the manifest's stamp is invalid for these texts."""
@@ -220,7 +219,8 @@ def stamp_pack(directory: Path, clock: Clock) -> PromptPackManifest:
             if path.read_bytes() == data:
                 continue
             with replacing(path) as temporary, temporary.open("wb") as stream:
-                shutil.copymode(path, temporary)  # packs are shared, unlike the files of a run
+                # Packs are shared, unlike the files of a run.
+                shutil.copymode(path, temporary)
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -271,14 +271,13 @@ def load_prompt_pack(domain_or_id: str, root: Path | None = None) -> LoadedPack:
     if domain_or_id in pack_ids:
         return load_pack(base / domain_or_id)
     by_domain = domains(base)
-    match by_domain.get(domain_or_id, ()):
-        case (only,):
-            return load_pack(base / only)
-        case ():
-            names = f"ids: {', '.join(pack_ids) or 'none'}; domains: {', '.join(by_domain) or 'none'}"
-            raise PackError.one("pack", repr(domain_or_id[:100]), f"a pack under {base} ({names})")
-        case several:
-            raise PackError.one("pack", f"domain {domain_or_id!r}, which has several", f"one of {', '.join(several)}")
+    of_domain = by_domain.get(domain_or_id, ())
+    if len(of_domain) == 1:
+        return load_pack(base / of_domain[0])
+    if of_domain:
+        raise PackError.one("pack", f"domain {domain_or_id!r}, which has several", f"one of {', '.join(of_domain)}")
+    names = f"ids: {', '.join(pack_ids) or 'none'}; domains: {', '.join(by_domain) or 'none'}"
+    raise PackError.one("pack", repr(domain_or_id[:100]), f"a pack under {base} ({names})")
 
 
 def stamps_in_force(root: Path | None) -> dict[str, PackStamp]:
@@ -319,7 +318,8 @@ def merge_each(pack: LoadedPack, prompts: Sequence[Sequence[ExperienceRecord]]) 
     checked = {key: _lesson_line(record, pack, stamp) if stamp else ("", STALE_STAMP) for key, record in records.items()}
     merged = []
     for experiences in prompts:
-        used: dict[str, str] = {}  # the id of each lesson by its line
+        # The id of each lesson by its line.
+        used: dict[str, str] = {}
         skipped: list[tuple[str, str]] = []
         for record in experiences:
             line, reason = checked[id(record)]
@@ -364,17 +364,15 @@ def with_sample_lesson(text: str) -> str:
 def without_meaning(text: str) -> str:
     """Return a system text with neutral words of equal length in place of each lesson: a placebo."""
     block, lead = lessons_block(text), LEADS["do"]
-    lines = (
-        lead + (_FILLER * len(line))[: max(1, len(line) - len(lead))].rstrip()
-        if line.startswith(tuple(LEADS.values()))
-        else line
-        for line in block.split("\n")
-    )
+    lines = block.split("\n")
+    for number, line in enumerate(lines):
+        if line.startswith(tuple(LEADS.values())):
+            lines[number] = lead + (_FILLER * len(line))[: max(1, len(line) - len(lead))].rstrip()
     return text.removesuffix(block) + "\n".join(lines)
 
 
 def _lesson_line(record: ExperienceRecord, pack: LoadedPack, stamp: PackStamp) -> tuple[str, str]:
-    """Return the line of a lesson and the reason to skip it; one of the two is empty."""
+    # One of the two is empty: the line of the lesson, and the reason to skip it.
     if (record.pack_id, record.domain) != (pack.manifest.id, pack.manifest.domain):
         return "", OTHER_PACK
     if not record.stamp_signature:
