@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
@@ -57,12 +57,11 @@ class SettingField:
 
     key: str
     flag: str | None
-    """Command-line option. None: set by ``--set KEY=VALUE`` or the pipeline file."""
+    """None: set by ``--set KEY=VALUE`` or the pipeline file."""
     env: str | None
     type: type
     """``bool``, ``int``, ``float``, ``str``; ``tuple`` or ``dict`` when its text is JSON."""
     default: object
-    """As JSON."""
     help: str
     choices: tuple[str, ...]
     """The accepted words; empty for any text."""
@@ -76,17 +75,6 @@ class SettingField:
         """Whether it is what a role may have in place of the field of ``model``, which declares it."""
         section, _, role = self.key.rpartition(".")[0].partition(".")
         return section == "model" and role in MODEL_ROLES
-
-
-class InvalidValue(NamedTuple):
-    """One invalid value in a settings tree."""
-
-    key: str
-    """Dotted key of the setting field."""
-    path: str
-    """Dotted path within the value of the field; empty for the value itself."""
-    given: str
-    accepted: str
 
 
 @cache
@@ -110,8 +98,7 @@ def fields_by_env() -> dict[str, SettingField]:
 def read_value(field: SettingField, raw: object) -> object:
     """Return the value of a setting that is given as text or as a value, not yet checked.
 
-    Raise ``ValueError`` for text that is no number or no JSON. A whole number is ``int`` of the whole trimmed text: no
-    ``2.0``, no unit, no suffix.
+    Raise ``ValueError`` for text that is no JSON, or no number: a whole one is ``int`` of the whole trimmed text.
     """
     text = str(raw) if field.type is bool and raw is not None else raw
     if not isinstance(text, str):
@@ -128,18 +115,20 @@ def same_value(key: str | None, one: object, other: object) -> bool:
     """Return whether a setting is given the same value twice, be it as text or as a number."""
     field = fields_by_key().get(key or "")
     if field is not None:
-        with suppress(ValueError, RecursionError):  # what cannot be read is refused elsewhere
+        # What cannot be read is refused elsewhere.
+        with suppress(ValueError, RecursionError):
             return read_value(field, one) == read_value(field, other)
     return one == other
 
 
-def invalid_values(error: ValidationError) -> Iterator[InvalidValue]:
-    """Yield each distinct error of a validation of ``Settings``."""
+def _invalid_values(error: ValidationError) -> Iterator[tuple[str, str, str, str]]:
+    """Yield each distinct error: key of the field, path within its value, what is there, and what is accepted."""
     seen = set()
     for detail in error.errors(include_url=False):
         kind, value = detail["type"], detail["input"]
+        # Only too short without the entries that are refused already.
         if kind == "too_short" and len(value) >= detail["ctx"]["min_length"]:
-            continue  # only too short without the entries that are refused already
+            continue
         key, path, schema, siblings = _located(detail["loc"])
         if (key, path) in seen:
             continue
@@ -151,7 +140,7 @@ def invalid_values(error: ValidationError) -> Iterator[InvalidValue]:
             accepted = str(detail["ctx"]["error"])
         elif kind == "string_too_short":
             accepted = "text that is not empty"
-        yield InvalidValue(key, path, received, accepted)
+        yield key, path, received, accepted
 
 
 def shown_setting(value: object, key: str) -> str:
@@ -200,7 +189,8 @@ def _walk(section: SettingSchema, prefix: str) -> Iterator[SettingField]:
                 flag=None if inherited else schema.get("flag"),
                 env=None if inherited else schema.get("env"),
                 type=_TYPES[below["type"]][0],
-                default=schema.get("default", {}),  # absent of a mapping, which a factory makes
+                # Absent of a mapping, which a factory makes.
+                default=schema.get("default", {}),
                 help=" ".join(schema.get("description", "").split()),
                 choices=tuple(below.get("enum", ())),
                 optional=_is_optional(schema),
@@ -234,16 +224,17 @@ def _located(loc: Sequence[int | str]) -> tuple[str, str, SettingSchema, Sequenc
     for name in loc:
         level = _expanded(schema)
         siblings = tuple(level.get("properties", ()))
-        below: SettingSchema | None  # None where any is accepted
+        # None where any is accepted.
+        below: SettingSchema | None
         if siblings:
             below = level["properties"].get(name)
         elif isinstance(name, int):
             below = level.get("items") or next(iter(level.get("prefixItems", ())), None)
         else:
             below = level.get("additionalProperties")
-        if below is None and not siblings:
-            break  # pydantic names the members of a union here, which are no keys
-        path.append(str(name))
+        # Else pydantic names the members of a union here, which are no keys.
+        if below is not None or siblings:
+            path.append(str(name))
         if below is None:
             break
         schema = below
@@ -296,25 +287,22 @@ def resolve_settings(*, cli: Mapping[str, object], env: Mapping[str, str], pipel
     layers.raise_problems()
     if pipeline_path is not None and pipeline_path.parent == SHIPPED:
         mix, rewarders = merged.get("dataset.mix"), merged.get("rewarders")
+        # The mix names graders, and the shipped pipeline only what is usual.
         if mix and mix.value is not None and rewarders and rewarders.source == label_of(pipeline_path):
-            del merged["rewarders"]  # the mix names graders, and the shipped pipeline only what is usual
+            del merged["rewarders"]
     settings = Settings.model_validate(_nested(merged))
     sources = {field.key: merged[field.key].source if field.key in merged else "default" for field in fields_by_key().values()}
     return Resolved(settings, sources)
 
 
 def describe(resolved: Resolved) -> list[tuple[str, str, str]]:
-    """Return every setting as (key, value as text, source), in the order of the classes. None of them is secret.
-
-    What a role does not set is omitted.
-    """
+    """Return every setting as (key, value as text, source), in the order of the classes, but what a role does not set."""
     rows = []
     for field in fields_by_key().values():
-        value = attrgetter(field.key)(resolved.settings)
-        if field.of_role and resolved.sources[field.key] == "default":
-            continue
-        text = value if isinstance(value, str) else json.dumps(to_jsonable_python(value), ensure_ascii=False)
-        rows.append((field.key, text, resolved.sources[field.key]))
+        value, source = attrgetter(field.key)(resolved.settings), resolved.sources[field.key]
+        if not field.of_role or source != "default":
+            text = value if isinstance(value, str) else json.dumps(to_jsonable_python(value), ensure_ascii=False)
+            rows.append((field.key, text, source))
     return rows
 
 
@@ -325,20 +313,20 @@ class _LayerReader:
         self._invalid: list[Problem] = []
 
     def file(self, path: Path) -> _Layer:
-        """Return the fields of the pipeline file; without a name in it the pipeline has the file's name."""
         try:
             document = load_pipeline(path)
         except PipelineError as error:
             self._in_file += error.problems
             return {}
         label = label_of(path)
+        # Without a name in it the pipeline has the file's name.
         values = {"pipeline": path.stem, **dict(self._document_fields(document, "", label))}
         return {key: _LayerValue(value, label, f"{label}: {key}", value) for key, value in values.items()}
 
     def environment(self, env: Mapping[str, str]) -> _Layer:
-        """Return the fields set by variables. Empty variables of other programs (OPENAI_BASE_URL) are ignored."""
         layer: _Layer = {}
         for name, field in fields_by_env().items():
+            # Empty variables of other programs, such as OPENAI_BASE_URL, are ignored.
             if name in env and (env[name].strip() or name.startswith(_OURS)):
                 self._put(layer, field, env[name], f"environment {name}", name)
         return layer
@@ -372,7 +360,7 @@ class _LayerReader:
         return layer
 
     def refuse_unknown_variables(self, env: Mapping[str, str], merged: _Layer) -> None:
-        """Refuse unknown variables with our prefix: a misspelt one would silently change no setting."""
+        # A misspelt variable with our prefix would silently change no setting.
         key_envs = {str(each.value).removeprefix(ENV_VALUE) for key, each in merged.items() if key.endswith("api_key")}
         ours = [name for name in fields_by_env() if name.startswith(_OURS)]
         for name in sorted(env):
@@ -384,12 +372,11 @@ class _LayerReader:
             Settings.model_validate(_nested(layer))
         except ValidationError as error:
             invalid_keys = set()
-            for invalid in invalid_values(error):
-                written = layer[invalid.key]
-                where = f"{written.where}.{invalid.path}" if invalid.path else written.where
-                received = invalid.given if invalid.path else shown_setting(written.raw, invalid.key)
-                self._refuse(invalid.key, Problem(where, received, invalid.accepted))
-                invalid_keys.add(invalid.key)
+            for key, path, received, accepted in _invalid_values(error):
+                written = layer[key]
+                where = f"{written.where}.{path}" if path else written.where
+                self._refuse(key, Problem(where, received if path else shown_setting(written.raw, key), accepted))
+                invalid_keys.add(key)
             return {key: value for key, value in layer.items() if key not in invalid_keys}
         return layer
 
@@ -420,11 +407,13 @@ class _LayerReader:
             if name not in names and key not in fields_by_key():
                 self._in_file.append(unknown(f"{label}: {key}", "key", name, names))
             elif key in fields_by_key():
-                is_bool = fields_by_key()[key].type is bool  # `on` and `yes` are words in YAML 1.2
+                # `on` and `yes` are words in YAML 1.2.
+                is_bool = fields_by_key()[key].type is bool
                 yield key, TRUTH_VALUES.get(str(value).strip().lower(), value) if is_bool else value
             elif isinstance(value, dict):
                 yield from self._document_fields(value, f"{key}.", label)
-            elif value is not None:  # None is a section whose every key is commented out
+            elif value is not None:
+                # None is a section whose every key is commented out.
                 self._refuse(key, Problem(f"{label}: {key}", shown_value(value), "a mapping"))
 
 

@@ -75,7 +75,8 @@ def _listed(name: str, base_url: str) -> ListPrice | None:
     except ImportError:
         return None
     with suppress(LookupError):
-        provider, model = get_snapshot().find_provider_model(name, None, None, base_url)  # the vendor by the address
+        # The vendor by the address.
+        provider, model = get_snapshot().find_provider_model(name, None, None, base_url)
         price = _price_of(model)
         if price is not None:
             return ListPrice(price, f"{PRICES_PACKAGE} {version(PRICES_PACKAGE)}, {provider.id}/{model.id}")
@@ -83,7 +84,7 @@ def _listed(name: str, base_url: str) -> ListPrice | None:
 
 
 def _price_of(model: ModelInfo) -> Price | None:
-    """Return today's price, the dearest where it depends on the hour; None for one that is not by tokens alone."""
+    # Today's, and the dearest where it depends on the hour.
     each_hour = model.prices if isinstance(model.prices, list) else []
     hours = [each for each in each_hour if type(each.constraint).__name__ == "TimeOfDateConstraint"]
     priced = [each.prices for each in hours] or [model.get_prices(utc_now())]
@@ -101,7 +102,8 @@ def _by_tokens(prices: ModelPrice) -> Price | None:
     prices_above = []
     for tokens in (0, *starts):
         amounts = []
-        for kind in kinds:  # a number, or tiers upon a base
+        # Each is a number, or tiers upon a base.
+        for kind in kinds:
             reached = [tier.price for tier in getattr(kind, "tiers", ()) if tier.start <= tokens]
             amount = reached[-1] if reached else getattr(kind, "base", kind)
             amounts.append(None if amount is None else float(amount))

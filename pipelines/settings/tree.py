@@ -92,7 +92,8 @@ def _check_variable(value: str) -> str:
     name, sets, text = value.partition("=")
     if not VARIABLE.fullmatch(name):
         raise ValueError("NAME of a variable to pass through, or NAME=VALUE to set one")
-    template = re.fullmatch(r"\{[a-z_]+\}", text)  # such as {api_key}: filled in later, and no secret itself
+    # Such as {api_key}: filled in later, and no secret itself.
+    template = re.fullmatch(r"\{[a-z_]+\}", text)
     if sets and not template and (SECRET_NAME.search(name) or looks_like_a_key(text)):
         raise ValueError("NAME alone for a secret: it is passed through from the environment")
     return value
@@ -317,7 +318,6 @@ class EndpointSettings(Section):
 
 
 def _own(role: EndpointSettings) -> dict[str, Any]:
-    """Return what is set for a role; the rest is that of ``model``."""
     return role.model_dump(mode="json", exclude_unset=True)
 
 
@@ -345,14 +345,11 @@ class ModelSettings(EndpointSettings):
         return {name: getattr(section, name) for name in sorted(section.model_fields_set)}
 
     def of(self, role: ModelRole) -> ModelSettings:
-        """Return the settings of a role: its own, and those of this section for the rest.
-
-        Learning calls may be longer. A judge without its own name is the model of reflection where both
-        ask the same endpoint.
-        """
+        """Return the settings of a role: its own, and those of this section for the rest."""
         own = self.own(role)
         if role == "reflection":
             own.setdefault("max_tokens", LEARNER_TOKENS)
+        # A judge without its own name is the model of reflection where both ask the same endpoint.
         if role == "judge" and own.get("base_url", self.base_url) == self.of("reflection").base_url:
             own.setdefault("name", self.of("reflection").name)
         return self.model_copy(update=own)
@@ -393,12 +390,6 @@ OLLAMA: Final = "http://localhost:11434/v1"
 TEMPERATURE_CYCLE: Final = (0.5, 0.7, 0.9, 1.0, 0.6, 0.8, 0.95, 0.75)
 
 
-def _check_model(value: str) -> str:
-    if not value.strip():
-        raise ValueError("the name of a model")
-    return value
-
-
 class SelectionSettings(Section):
     """Best of K for one request, as ``tfgrpo select`` runs it."""
 
@@ -418,7 +409,7 @@ class SelectionSettings(Section):
     """Seconds one attempt or repair may take. Replaces ``actor.timeout_s`` here."""
     base_url: Annotated[NonEmptyText, AfterValidator(checked_address)] = OLLAMA
     """Endpoint where ``model.base_url`` is None: Ollama on this machine."""
-    model: Annotated[NonEmptyText, AfterValidator(_check_model)] = "qwen2.5-coder"
+    model: Annotated[NonEmptyText, Field(pattern=r"\S")] = "qwen2.5-coder"
     """Model where ``model.name`` and ``model.base_url`` are None."""
     format: FormatName = setting_field("text", flag="--format")
     """Format of an answer: ``text``, ``json``, or ``powl``, a process model as text or JSON."""
@@ -440,10 +431,7 @@ _TEMPLATE_PIECE: Final = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]|[^{}]+
 
 @cache
 def template_parts(text: str) -> tuple[tuple[str, str], ...]:
-    """Return a template as pairs: literal text, and the column behind it, empty at the end. A plain name is one column.
-
-    Raise ``ValueError`` for text with braces that is no template.
-    """
+    """Return a template as pairs: literal text, and the column behind it, empty at the end. Raise ``ValueError``."""
     if "{" not in text and "}" not in text:
         return (("", text),)
     parts, literal = list[tuple[str, str]](), ""
@@ -597,7 +585,7 @@ class TelemetrySettings(Section):
 
 
 def _checked_webhook(text: str) -> str:
-    """Return ``env:NAME``. Raise ``ValueError`` for anything else: the address is a secret."""
+    # The address is a secret.
     name = text.removeprefix(ENV_VALUE)
     if name == text or not VARIABLE.fullmatch(name):
         raise ValueError("env:NAME, the name of the variable that has the address, not the address itself")
@@ -669,5 +657,6 @@ class Settings(Section):
     def _default_to_the_graders_of_the_mix(self) -> Self:
         if self.dataset.mix is not None and "rewarders" not in self.model_fields_set:
             graders = RewarderSettings(name=DATASET_GRADERS), RewarderSettings(name="relative", weight=0.0)
-            self.__dict__["rewarders"] = graders  # a frozen model has no other way to set a default by another field
+            # A frozen model has no other way to set a default by another field.
+            self.__dict__["rewarders"] = graders
         return self
