@@ -108,13 +108,12 @@ def read_rows(rows: Iterable[DatasetRow | Problem], name: str, fields: FieldMap,
 
 def _warnings(items: Sequence[Item], answers: int, name: str) -> Iterator[str]:
     same = same_questions(items)
-    shown = "; ".join(", ".join(items[each].id for each in group[:_SHOWN]) for group in same[:_SHOWN])
-    if len(same) == 1:
-        more = f" and {len(same[0]) - _SHOWN:,} more" if len(same[0]) > _SHOWN else ""
-        yield f"{name}: items {shown}{more} ask the same in the same words"
-    elif same:
-        more = f" and {len(same) - _SHOWN:,} more" if len(same) > _SHOWN else ""
-        yield f"{name}: {len(same):,} sets of items ask the same in the same words: {shown}{more}"
+    if same:
+        shown = "; ".join(", ".join(items[each].id for each in group[:_SHOWN]) for group in same[:_SHOWN])
+        several, count = len(same) > 1, len(same) if len(same) > 1 else len(same[0])
+        shown += f" and {count - _SHOWN:,} more" if count > _SHOWN else ""
+        what = f"{count:,} sets of items ask the same in the same words: {shown}" if several else ""
+        yield f"{name}: {what or f'items {shown} ask the same in the same words'}"
     if 0 < answers < len(items):
         yield f"{name}: {len(items) - answers:,} of {pluralize(len(items), 'item')} without an answer to compare with"
 
@@ -154,22 +153,17 @@ def _file(path: Path, fields: FieldMap) -> DataSource:
 
 
 def _folder(path: Path, fields: FieldMap) -> DataSource:
-    """Skip a .json file among files of other kinds, too: it describes them, as ``dataset_info.json`` does."""
-    names = sorted(
-        each
-        for each in path.rglob("*")
-        if each.suffix.lower() in (*_DELIMITERS, _PARQUET)
-        and each.is_file()
-        and not any(part.startswith(".") for part in each.relative_to(path).parts)
-    )
+    files = (each for each in path.rglob("*") if each.suffix.lower() in (*_DELIMITERS, _PARQUET) and each.is_file())
+    names = sorted(each for each in files if not any(part.startswith(".") for part in each.relative_to(path).parts))
+    # A .json file among files of other kinds describes them, as `dataset_info.json` does.
     data = [each for each in names if each.suffix.lower() != ".json"] or names
     if not data:
         raise DatasetError.one(str(path), "a folder without data", _ACCEPTED)
-    files = [_file(each, fields) for each in data]
-    warnings = [warning for file in files for warning in file.warnings]
+    sources = [_file(each, fields) for each in data]
+    warnings = [warning for source in sources for warning in source.warnings]
     more = [f"{path}: {len(warnings) - _WARNED:,} more files are read so"] if len(warnings) > _WARNED else []
-    rows = chain.from_iterable(file.rows for file in files)
-    return DataSource(str(path), rows, files[0].header, (*warnings[:_WARNED], *more))
+    rows = chain.from_iterable(source.rows for source in sources)
+    return DataSource(str(path), rows, sources[0].header, (*warnings[:_WARNED], *more))
 
 
 def _parquet(name: str, fields: FieldMap) -> DataSource:
@@ -211,7 +205,8 @@ def _hub(name: str, fields: FieldMap) -> DataSource:
         table = saved[split]
 
     def records(columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-        for batch in table.select_columns(columns).iter(batch_size=_BATCH):  # row by row takes twenty times as long
+        # Row by row takes twenty times as long.
+        for batch in table.select_columns(columns).iter(batch_size=_BATCH):
             yield from (dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True))
 
     types = {each: str(feature) for each, feature in table.features.items()}
@@ -225,7 +220,6 @@ def _is_saved(folder: Path) -> bool:
 
 
 def _imported(module: str, name: str, extra: str, package: str) -> Any:
-    """Raise ``DatasetError`` naming the extra to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -236,7 +230,6 @@ def _imported(module: str, name: str, extra: str, package: str) -> Any:
 def _table_rows(
     records: Callable[[Sequence[str]], Iterable[Mapping[str, Any]]], types: Mapping[str, str], name: str, fields: FieldMap
 ) -> Iterator[DatasetRow | Problem]:
-    """Raise ``DatasetError`` for required columns that are missing."""
     if problems := [
         Problem(name, f"no column {each!r} among {quoted_names(types)}", f"a column {each!r}, {fields.remedy(each)}")
         for each in fields.required

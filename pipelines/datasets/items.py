@@ -26,7 +26,7 @@ from tfgrpo.rewarders.scorer import Scorer
 from tfgrpo.rewarders.text.answers import written_value
 from tfgrpo.rewarders.text.options import options_of
 from tfgrpo.stores.errors import DatasetError, PipelineError, Problem
-from tfgrpo.stores.json_values import canonical_json, key_digest
+from tfgrpo.stores.json_values import canonical_json, key_digest, mapping_of
 from tfgrpo.stores.numeric import is_number
 from tfgrpo.stores.text import quoted_names
 
@@ -99,12 +99,9 @@ def _text(values: Mapping[str, Any], source: str, name: str, *, numbers: bool = 
     remedy = required.remedy(columns_of(name)[0]) if required is not None else ""
     accepted = f"{'text or a number' if numbers else 'text'} in {what}"
     if value is None and remedy:
-        present = name in values or template
-        received = (
-            f"{'nothing' if template else 'null'} in {what}"
-            if present
-            else f"no {name!r} among the fields {quoted_names(values)}"
-        )
+        received = f"{'nothing' if template else 'null'} in {what}"
+        if not template and name not in values:
+            received = f"no {name!r} among the fields {quoted_names(values)}"
         raise DatasetError.one(source, received, f"{accepted}, {remedy}")
     if value is None:
         return ""
@@ -122,7 +119,8 @@ def _answers(values: Mapping[str, Any], source: str, name: str) -> Sequence[str]
     """Return the accepted answers, at least one, which is empty without a reference. Of a list every entry is one."""
     value = _filled(values, source, name) if is_template(name) else value_at(values, name)
     value = _in_drop(value) if isinstance(value, dict) and value.keys() >= DROP_KEYS else value
-    if isinstance(value, str) and name.lower().endswith(("answers", "aliases")):  # a list in a cell of a table
+    # A list in a cell of a table.
+    if isinstance(value, str) and name.lower().endswith(("answers", "aliases")):
         listed = written_value(value)
         value = listed if isinstance(listed, list) and listed and all(isinstance(each, str) for each in listed) else value
     try:
@@ -135,7 +133,7 @@ def _answers(values: Mapping[str, Any], source: str, name: str) -> Sequence[str]
 
 
 def _in_drop(answer: Mapping[str, Any]) -> object:
-    """Return the content of an answer of DROP: a number, spans of the text, or a date."""
+    # The content of an answer of DROP: a number, spans of the text, or a date.
     date = answer["date"] if isinstance(answer["date"], Mapping) else {}
     spans = answer["spans"] if isinstance(answer["spans"], list) else [answer["spans"]]
     parts = ([answer["number"]], spans, [date.get(name) for name in ("day", "month", "year")])
@@ -151,15 +149,11 @@ def _as_text(value: object) -> str:
 
 
 def _as_part(value: object) -> str:
-    """Return a value as a part of a template: options as lines with letters, ``A) …``.
-
-    Options are a list of 1 to 26 texts or numbers, which may start with their letters, or an object with a key for each letter.
-    """
+    # Options are lines with letters: a list of texts, which may start with their letters, or an object of letters.
     if isinstance(value, Mapping) and value and all(re.fullmatch("[A-Za-z]", key) for key in value):
         return "\n".join(f"{letter.upper()}) {_as_text(each)}" for letter, each in value.items() if each is not None)
-    if not isinstance(value, list) or not 0 < len(value) <= len(ascii_uppercase):
-        return _as_text(value)
-    if any(isinstance(each, list | dict) for each in value):
+    fits = isinstance(value, list) and 0 < len(value) <= len(ascii_uppercase)
+    if not isinstance(value, list) or not fits or any(isinstance(each, list | dict) for each in value):
         return _as_text(value)
     lettered = list(zip(ascii_uppercase, map(_as_text, value), strict=False))
     marks = [re.match(rf"[(\[]?{letter} ?[).:\]]\s*", text, re.IGNORECASE) for letter, text in lettered]
@@ -185,7 +179,7 @@ def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None
         raise DatasetError.one(source, received, f"a value for every column of the template {template!r}")
     parts = template_parts(template)
     try:
-        mixed = {name: _mixed([columns[each] for each in found]) for _, name in parts if (found := mixed_columns(name))}
+        mixed = {name: _mixed([columns[each] for each in several]) for _, name in parts if (several := mixed_columns(name))}
         texts = {"": ""}
         for name, value in (columns | mixed).items():
             texts[name] = _as_part(option_list(value) if name.lower() in OPTION_COLUMNS else value)
@@ -197,14 +191,14 @@ def _filled(values: Mapping[str, Any], source: str, template: str) -> str | None
 
 
 def _mixed(values: Sequence[object]) -> list[str] | None:
-    """Return texts in an order of chance, the same every time; None for a single text, which would be the answer."""
+    # In an order of chance, the same every time; a single text would be the answer.
     texts = [_as_text(each) for value in values for each in (value if isinstance(value, list) else [value])]
     every = {line: None for text in texts if (line := " ".join(text.split()))}
     return sorted(every, key=lambda text: key_digest(canonical_json([text, *sorted(every)]))) if len(every) > 1 else None
 
 
 def _metadata(values: Mapping[str, Any], source: str, fields: FieldMap) -> Mapping[str, Any]:
-    """Metadata may be text, as cells of tables have it. That of another kind than an object is a column as any other."""
+    # It may be text, as cells of tables have it; of another kind than an object it is a column as any other.
     own = values.get(METADATA)
     if isinstance(own, str) and own.lstrip()[:1] == "{":
         own = written_value(own)
@@ -255,30 +249,26 @@ def item_texts(item: Item) -> list[str]:
 
 def same_questions(items: Sequence[Item]) -> list[list[int]]:
     """Return the indices of items that ask the same in the same words, grouped, in order of first occurrence."""
-    digests = [text_digest(item) for item in items]
-    counts = Counter(digests)
     groups: dict[int, list[int]] = {}
-    for index, digest in enumerate(digests):
-        if counts[digest] > 1:
-            groups.setdefault(digest, []).append(index)
-    return list(groups.values())
+    for index, item in enumerate(items):
+        groups.setdefault(text_digest(item), []).append(index)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 class RecordCounts:
     """Counts what each of some scorers cannot use."""
 
     def __init__(self, scorers: Iterable[AnyScorer]) -> None:
-        found = (each for scorer in scorers for _, each in scorers_within(scorer) if isinstance(each, Scorer))
-        self._counts = [_Count(each) for each in found if each.unusable is not None or each.overlooked is not None]
+        singles = (each for scorer in scorers for _, each in scorers_within(scorer) if isinstance(each, Scorer))
+        self._counts = [_Count(each) for each in singles if each.unusable is not None or each.overlooked is not None]
 
     def __bool__(self) -> bool:
         return bool(self._counts)
 
     def add(self, where: str, record: object) -> None:
         """Count the record of the item at ``where``."""
-        fields = record if isinstance(record, Mapping) else {}
         for count in self._counts:
-            count.add(where, fields)
+            count.add(where, mapping_of(record))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -304,8 +294,9 @@ class _Count:
         self._partly, self._first = 0, ""
 
     def add(self, where: str, record: Mapping[str, Any]) -> None:
+        # Counted as an item without an answer.
         if self._scorer.needs_answer and record.get("answer") in (None, "", []):
-            return  # counted as an item without an answer
+            return
         self.total += 1
         reason = self._scorer.unusable(record) if self._scorer.unusable is not None else None
         if reason is not None:

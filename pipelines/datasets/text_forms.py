@@ -11,6 +11,7 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
 from itertools import chain
@@ -119,7 +120,7 @@ def decoded_file(path: Path) -> tuple[str, str]:
 
 
 def _other_encoding(first_bytes: bytes) -> str:
-    """Name what a file is by its first bytes, at least four; empty for text in UTF-8."""
+    # At least four of them; empty for text in UTF-8.
     if first_bytes[:4] in {codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE}:
         return "text in UTF-32"
     if first_bytes.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -129,7 +130,7 @@ def _other_encoding(first_bytes: bytes) -> str:
 
 
 def _western(raw: bytes, name: str, *, old_mac: bool) -> str:
-    """Return a warning about text that is read as Windows-1252. Raise ``DatasetError`` if it is probably not that."""
+    # A warning, or an error if it is probably not Windows-1252.
     lines = [*enumerate(raw.split(b"\n"), start=1)]
     foreign = [(number, line) for number, line in lines if line.decode(errors="replace").encode() != line]
     number, text = foreign[0][0], b"".join(line for _, line in foreign)
@@ -182,7 +183,8 @@ def json_rows(text: str, path: str, required: Sequence[str]) -> Iterator[Dataset
 def _objects(text: str, at: int, path: str, required: Sequence[str]) -> Iterator[DatasetRow | Problem]:
     try:
         value, end = _scanned(text, at)
-    except ValueError:  # which the rows explain
+    except ValueError:
+        # Which the rows explain.
         unfinished = text[at:].partition("\n")[0].rstrip()[-1:] in {"{", "[", ",", ":"}
         yield from _values(text, at, path) if unfinished else _lines(text, path)
         return
@@ -199,7 +201,8 @@ def _objects(text: str, at: int, path: str, required: Sequence[str]) -> Iterator
     keys = [set(held) if isinstance(held, dict) else set[str]() for _, _, held in members]
     if not lists and len(keys) > 1 and set.intersection(*keys):
         line, counted_to = 1, 0
-        for name, start, _ in members:  # their names are the ids of those without one
+        # Their names are the ids of those without one.
+        for name, start, _ in members:
             line, counted_to = line + text.count("\n", counted_to, start), start
             row = _row(text[start : _scanned(text, start)[1]], f"{path}:{line}", "an object for each id")
             yield row if isinstance(row, Problem) else DatasetRow(row.source, {"id": name, **row.values})
@@ -234,17 +237,15 @@ def _lines(text: str, path: str) -> Iterator[DatasetRow | Problem]:
 
 
 def _values(text: str, at: int, path: str, *, array: bool = False, whole: bool = True) -> Iterator[DatasetRow | Problem]:
-    """Yield the objects that follow each other from a place on, or those of an array. Stop after text that is no JSON.
-
-    ``whole``: nothing may follow the array.
-    """
+    # Objects that follow each other, or those of an array, up to text that is no JSON; `whole`: nothing may follow the array.
     accepted = _ARRAY if array else _LINES
     at = _past_space(text, at)
     line, counted_to = _line(text, at), at
     more = text[at : at + 1] != ("]" if array else "")
     try:
         while more:
-            line, counted_to = line + text.count("\n", counted_to, at), at  # only what is new: counting all is quadratic
+            # Only what is new: counting all is quadratic.
+            line, counted_to = line + text.count("\n", counted_to, at), at
             _, end = _scanned(text, at)
             yield _row(text[at:end], f"{path}:{line}", accepted)
             at = _past_space(text, end)
@@ -286,7 +287,6 @@ def strict_json(text: str) -> object:
 
 
 def _scanned(text: str, at: int) -> tuple[Any, int]:
-    """Raise ``ValueError`` if there is none."""
     try:
         return _SCANNER.raw_decode(text, at)
     except json.JSONDecodeError as error:
@@ -316,12 +316,13 @@ csv.field_size_limit(_LONGEST_VALUE)  # of the whole process, whose only reader 
 
 
 def csv_source(text: str, path: str, fields: FieldMap, order: Sequence[str], warnings: tuple[str, ...]) -> DataSource:
-    """Return the rows of a table. ``order``: the delimiters to try on the header.
+    """Return the rows of a table. ``order``: the delimiters to try on the header, which alone counts.
 
-    It is that whose header has the required columns, else most columns: only the header counts, because text may contain any
-    delimiter. Blank lines before it are skipped, and a line ``sep=;`` as Excel writes it names the delimiter.
+    It is that whose header has the required columns, else most columns. Blank lines before it are skipped, and a line
+    ``sep=;`` as Excel writes it names the delimiter.
     """
-    lines = StringIO(text, newline="\n")  # a carriage return is a value's
+    # A carriage return is a value's.
+    lines = StringIO(text, newline="\n")
     number, start, line = 1, 0, lines.readline()
     while (named := _EXCEL.fullmatch(line) if number == 1 else None) or (line and not line.strip()):
         order = named[1] if named else order
@@ -370,10 +371,9 @@ def _table_rows(
 
 
 def _names(line: str, delimiter: str) -> list[str]:
-    try:
+    with suppress(csv.Error):
         return next(csv.reader([line], delimiter=delimiter), [])
-    except csv.Error:
-        return []
+    return []
 
 
 def _stripped(names: Sequence[str]) -> list[str]:
@@ -400,9 +400,7 @@ def _missing(header: Sequence[str], fields: FieldMap) -> list[str]:
 
 
 def _explained(error: csv.Error) -> str:
-    """Return the reader's message, or a plainer one with the remedy; ``csv.Error`` carries only text."""
+    # It carries only text.
     if str(error).startswith("field larger than"):
         return f"a value of more than {csv.field_size_limit():,} characters; is a quote not closed?"
-    if str(error).startswith("new-line character"):
-        return "a carriage return alone outside quotes"
-    return str(error)
+    return "a carriage return alone outside quotes" if str(error).startswith("new-line character") else str(error)

@@ -210,7 +210,8 @@ class Reading:
             self.add(name, build_scorer(name))
         except PipelineError as error:
             received, accepted = error.problems[0].given, error.problems[0].accepted
-            if received == "nothing":  # of an option without default; else a library is not installed
+            # Of an option without default; else a library is not installed.
+            if received == "nothing":
                 received = "no options"
                 accepted = f"it with its options: an entry of python_graders with builtin: {name} and init_kwargs"
             raise refusal(accepted, f"{name!r} with {received}") from None
@@ -496,10 +497,7 @@ class MixSampler:
     def __init__(
         self, config: MixConfig, rng: random.Random | None = None, *, only: Mapping[str, Sequence[int]] | None = None
     ) -> None:
-        """Without ``rng``, draw by the config's seed, or unrepeatably without one.
-
-        ``only``: the numbers to draw from, by dataset; an absent dataset has none.
-        """
+        """Without ``rng``, draw by the config's seed, if any. ``only``: the numbers to draw from, by dataset."""
         self._config, self._rng, self._turn = config, rng or random.Random(config.seed), threading.Lock()
         whole = {name: dataset.records.servable for name, dataset in config.datasets.items()}
         self._numbers: Mapping[str, Sequence[int]] = whole if only is None else only
@@ -510,8 +508,7 @@ class MixSampler:
         Raise ``DatasetError`` if a drawn dataset has no records.
         """
         entries = self._config.stage_at(iteration).datasets
-        names = [entry.id for entry in entries]
-        whole = sum(entry.weight for entry in entries)
+        names, whole = [entry.id for entry in entries], sum(entry.weight for entry in entries)
         weights = [entry.weight / whole for entry in entries]
         drawn: list[tuple[str, int]] = []
         with self._turn:
@@ -521,18 +518,17 @@ class MixSampler:
                 if not numbers:
                     source = str(self._config.datasets[name].records.path)
                     raise DatasetError.one(source, f"no record of {name!r} to draw", "a record")
-                drawn.append((name, numbers[self._rng.randint(0, len(numbers) - 1)]))  # as such samplers have always drawn
+                # As such samplers have always drawn.
+                drawn.append((name, numbers[self._rng.randint(0, len(numbers) - 1)]))
         return drawn
 
 
 def load_mix_config(path: str | Path, *, try_graders: bool = True) -> MixConfig:
     """Read a mix with all that it names. Raise one ``PipelineError`` with all problems.
 
-    ``~`` in ``path`` is expanded; ``paths.data_root`` and graders' files are relative to the file's folder, datasets to
-    that root.
-
-    The user's graders are called once with a made-up item, and the references they cannot use are counted.
-    ``try_graders=False`` skips both, after an earlier check.
+    ``~`` in ``path`` is expanded; ``paths.data_root`` and graders' files are relative to the file's folder, datasets to that
+    root. The user's graders are called once with a made-up item, and the references they cannot use are counted, but for
+    ``try_graders=False``, after an earlier check.
     """
     file = Path(path).expanduser().resolve()
     raw, content = read_yaml(file, UniqueKeysLoader, label=str(file), line=":", accepted="YAML")
@@ -561,12 +557,11 @@ def load_mix_config(path: str | Path, *, try_graders: bool = True) -> MixConfig:
 
 def is_mix(path: Path) -> bool:
     """Return whether a file has the form of a mix rather than of a pipeline: it has ``datasets``."""
-    try:
+    with suppress(PipelineError):
         # Keys are checked when it is loaded: a mix with a bad one is no pipeline.
         _, content = read_yaml(path.expanduser(), yaml.SafeLoader, label=str(path), line=":", accepted="YAML")
-    except PipelineError:
-        return False
-    return isinstance(content, dict) and "datasets" in content
+        return isinstance(content, dict) and "datasets" in content
+    return False
 
 
 def _problems(error: ValidationError, source: str, joint: str = ": ") -> Iterator[Problem]:

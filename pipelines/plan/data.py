@@ -46,7 +46,8 @@ def draw_cohorts(items: Sequence[Item], *, epochs: range, settings: LearningSett
     epoch already has is skipped between two shuffles.
     """
     pool = _by_id(items)
-    before = (settings.night or 0) * max(settings.epochs - 1, 1)  # learning epochs of the earlier nights
+    # Learning epochs of the earlier nights.
+    before = (settings.night or 0) * max(settings.epochs - 1, 1)
     drawn = _consecutive(pool, min(settings.sample_size, len(pool)), settings.seed)
     for epoch, indices in zip(epochs, islice(drawn, before + epochs.start - 1, None), strict=False):
         yield cohort_of([items[each] for each in indices], settings, "learn", population=len(pool), epoch=epoch)
@@ -77,7 +78,7 @@ def _by_id(items: Sequence[Item]) -> list[int]:
 
 
 def _consecutive(pool: Sequence[int], size: int, seed: int) -> Iterator[list[int]]:
-    """Yield ``size`` different indices after another out of shuffles of the pool, without end."""
+    # Always `size` different ones, out of shuffles of the pool, without end.
     rest: list[int] = []
     shuffles = count()
     while True:
@@ -106,8 +107,7 @@ def cohort_of(
     ``epoch`` None: the last one. ``actors`` per item; None: as the settings say.
     """
     step, target = settings.batch_size, actors or settings.actors_per_item
-    times: Counter[str] = Counter()
-    draws = []
+    times, draws = Counter[str](), list[int]()
     for item in drawn:
         draws.append(times[item.id])
         times[item.id] += 1
@@ -155,12 +155,13 @@ def split_items(items: Sequence[Item], held_out: float) -> Split:
 
 
 def _sides(items: Sequence[Item], share: float, salt: str) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """Split items by a hash of their ids, about this share on the second side; equal texts stay together."""
+    # By a hash of their ids, about this share on the second side; equal texts stay together.
     deciding = {index: min(items[each].id for each in group) for group in same_questions(items) for index in group}
     sides: tuple[list[Item], list[Item]] = ([], [])
     for index, item in enumerate(items):
         digest = hashlib.sha256(f"{salt}{deciding.get(index, item.id)}".encode()).digest()
-        position = int.from_bytes(digest[:6], "big") / 2**48  # in [0, 1), by the id alone
+        # In [0, 1), by the id alone.
+        position = int.from_bytes(digest[:6], "big") / 2**48
         sides[position < share].append(item)
     return tuple(sides[False]), tuple(sides[True])
 
@@ -232,7 +233,8 @@ def read_data(settings: Settings, mix: LearningMix | None) -> RunData:
     read = read_every(settings, mix)
     comparing = [entry.name for entry in settings.rewarders if entry.weight > 0.0 and entry.name in COMPARING]
     bare = [dataset for dataset in read if not dataset.answers]
-    if comparing and bare:  # every paid rollout would be ungraded
+    # Every paid rollout would be ungraded.
+    if comparing and bare:
         answers = f"answers in the field {settings.dataset.fields.answer!r}"
         accepted = f"{answers}, another name by dataset.fields.answer, or no {comparing[0]} rewarder"
         raise DatasetError([Problem(dataset.name, "no answer in any item", accepted) for dataset in bare])

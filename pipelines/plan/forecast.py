@@ -306,26 +306,26 @@ class _Estimate:
         return min(RULES.contrasts, self._learning.actors_per_item - 1)
 
     def _reflections(self, items: Sequence[Item]) -> _Use:
-        asked_about = self._contrasts * len(items)
+        reflections = self._contrasts * len(items)
         room = math.ceil(self._learning.REFLECTION_CHARS / _BYTES_PER_TOKEN_LOW)
         whole = 2 * (self._reply + _MESSAGE_TOKENS)
         # Results of tools, and what an agent of one's own returns, may be of any length.
         attempts = min(whole, room) if self._chat else room
         beside = 2 * self._graders * _GRADER_TOKENS + 2 * self._slots * self._lesson
-        asked = self._contrasts * _tokens(item.prompt + item.answer for item in items).high
-        prompts = asked_about * (self._templates["reflect"] + attempts + beside) + asked
+        read = self._contrasts * _tokens(item.prompt + item.answer for item in items).high
+        prompts = reflections * (self._templates["reflect"] + attempts + beside) + read
         # The two attempts contrasted are condensed where they may not fit.
         long = not self._chat or whole * _BYTES_PER_TOKEN_HIGH > self._learning.REFLECTION_CHARS
-        digests = 2 * asked_about if long else 0
-        condensed = self._answered(digests, digests * (_DIGEST_TOKENS + room) + 2 * asked * (digests > 0), texts=0)
-        return condensed + self._answered(asked_about, prompts, texts=self._learning.lessons_of(self._contrasts))
+        digests = 2 * reflections if long else 0
+        condensed = self._answered(digests, digests * (_DIGEST_TOKENS + room) + 2 * read * (digests > 0), texts=0)
+        return condensed + self._answered(reflections, prompts, texts=self._learning.lessons_of(self._contrasts))
 
     def _curation(self, groups: int) -> _Use:
         size = self._model.curation_size
         proposals = min(MAX_PROPOSALS, groups * self._learning.LESSONS_PER_GROUP)
         replies, each = max(1, math.ceil(proposals / size)), min(proposals, size)
-        known = MOST_KNOWN * (self._lesson + _CAUSE_TOKENS)
-        shown = self._templates["curate"] + known + (each + MOST_REMEMBERED) * self._lesson
+        library = MOST_KNOWN * (self._lesson + _CAUSE_TOKENS)
+        shown = self._templates["curate"] + library + (each + MOST_REMEMBERED) * self._lesson
         causes = self._templates["reflect"] + groups * self._contrasts * _CAUSE_TOKENS
         curated = self._answered(replies, replies * shown, texts=each)
         again = self._answered(self._read_again, _SECOND_TOKENS + proposals * self._lesson, texts=0)

@@ -134,9 +134,9 @@ class ReferenceReading:
         ``named``: the rewarders are those that the settings name; others are chosen. No items: those of a mix, which names
         its graders itself, and counts as it is loaded.
         """
-        known = [*islice(items, _COUNTED)]
-        answers = [answer for item in known for answer in item.accepted]
-        proposal = None if named or not known else proposed_rewards(known)
+        to_check = [*islice(items, _COUNTED)]
+        answers = [answer for item in to_check for answer in item.accepted]
+        proposal = None if named or not to_check else proposed_rewards(to_check)
         entries = settings.rewarders
         if proposal is not None:
             entries = proposal.entries
@@ -147,14 +147,14 @@ class ReferenceReading:
             settings = settings.model_copy(update={"rewarders": entries})
             rewarders = build_scorers(settings, None)
         counts = RecordCounts(weighted.scorer for weighted in rewarders)
-        for item in known if counts else ():
+        for item in to_check if counts else ():
             counts.add(item.id, item.as_record())
         counting = {
             each.rewarder_id for weighted in rewarders if weighted.weight > 0.0 for _, each in scorers_within(weighted.scorer)
         }
         counts.refuse_useless(counting, answers)
         comparing = [gt for each in rewarders if answers and isinstance(gt := each.scorer.made_from, GroundTruth)]
-        records = [GraderInput.of(item.id, item.as_record(), "") for item in known if item.accepted]
+        records = [GraderInput.of(item.id, item.as_record(), "") for item in to_check if item.accepted]
         lines = tuple(f"{gt.rewarder_id} ({gt.match}): {gt.readings(records)}" for gt in comparing)
         missing = [f"{gt.rewarder_id}: {text}" for gt in comparing if (text := gt.missing(answers))]
         chosen = "" if proposal is None else f"{entries[0].name}, chosen by what the dataset holds: {proposal.reason}"
@@ -314,7 +314,7 @@ def build_plan(
 
 
 def _ahead(base: BasePlan, data: RunData, evaluation: Cohort, *, groups: int, saturated: bool, sealed: bool) -> Forecast:
-    """Return the forecast; ``groups``: of a run that measures lessons."""
+    # `groups`: of a run that measures lessons.
     settings, learning = base.settings, base.settings.tfgrpo
     # With the feature flag off one epoch is measured, and there is no sweep.
     cohorts = data.cohorts(learning.epochs - 1 if learning.enabled else 1, settings)
@@ -387,7 +387,8 @@ def _advice(base: BasePlan, data: RunData, ahead: Forecast, task: TaskPaths) -> 
             path = task.ledger(simulated=base.simulated)
             spent = totals_in(path) if path.exists() else spent_by_runs(task, simulated=base.simulated)
             left = max(0.0, left - spent.usd - spent.at_risk_usd)
-        except StoreError:  # which the run will tell
+        except StoreError:
+            # Which the run will tell.
             left = None
     usd = [ahead.usd] if ahead.usd is not None else []
     caps = (

@@ -126,7 +126,7 @@ def proposed_columns(
         options, count = _with_wrong(seen, answers[0])
     chat = ""
     if fields["prompt"] is not None:
-        if (messages := seen.asked(fields["prompt"])) is None:
+        if (messages := seen.messages(fields["prompt"])) is None:
             chat = fields["prompt"]
         fields |= {name: path for name, path in (messages or {}).items() if name != "answer" or not answers}
         answers = answers or [path for path in [fields["answer"]] if path is not None]
@@ -144,8 +144,8 @@ class _Seen:
     rows: Sequence[Mapping[str, Any]]
 
     def values(self, path: str) -> list[Any]:
-        found = (value_at(row, path) for row in self.rows)
-        return [value for value in found if value is not None and value not in ("", [], {})]
+        cells = (value_at(row, path) for row in self.rows)
+        return [value for value in cells if value is not None and value not in ("", [], {})]
 
     def named(self, names: Iterable[str]) -> Iterator[str]:
         """Yield the columns of these names, then those of objects that no name is known of."""
@@ -159,10 +159,10 @@ class _Seen:
             if isinstance(held, str | int | float) or any(_roles(held))
         }
         # Reversed: of columns that differ in case and punctuation only the first counts.
-        for known in ({_name(column): column for column in reversed(self.columns)}, inner):
+        for paths in ({_name(column): column for column in reversed(self.columns)}, inner):
             for name in names:
-                same = [known[name]] if name in known else []
-                same += [path for each, path in known.items() if name[:1] == "*" and each.endswith(name[1:])]
+                same = [paths[name]] if name in paths else []
+                same += [path for each, path in paths.items() if name[:1] == "*" and each.endswith(name[1:])]
                 yield from same if len(same) == 1 else ()
 
     def first(self, names: Iterable[str]) -> str | None:
@@ -187,7 +187,8 @@ class _Seen:
         differ = all(len({*map(str, values)}) > 1 for values in texts)
         if len(left) != 2 or not readable or not named or not differ:
             return []
-        if any(objects):  # the answer
+        # An object is the answer.
+        if any(objects):
             return left[::-1] if objects[0] else left
         longer = median(len(str(value)) for value in texts[1]) > 40 + median(len(str(value)) for value in texts[0])
         return left[::-1] if longer else left
@@ -221,10 +222,8 @@ class _Seen:
         return sorted(strong, key=lambda path: self.kind(path) == "long texts") or paths
 
     def kind(self, path: str) -> str:
-        values = self.values(path)
-        return read_column(
-            [answer_text(each) for value in values for each in (value if isinstance(value, list) else [value])]
-        ).kind
+        cells = (value if isinstance(value, list) else [value] for value in self.values(path))
+        return read_column([answer_text(each) for cell in cells for each in cell]).kind
 
     def inside(self, path: str, keys: Sequence[str]) -> str:
         """Return the path of the texts within a column of objects, or of lists of objects with nothing else but numbers."""
@@ -239,17 +238,17 @@ class _Seen:
         held_by = (key for key in keys if any(value.get(key) not in (None, "", []) for value in objects))
         return next((f"{path}.{key}" for key in held_by), path)
 
-    def asked(self, prompt: str) -> dict[str, str] | None:
+    def messages(self, prompt: str) -> dict[str, str] | None:
         """Return the paths of the messages of a chat as fields; none for text. None for a conversation."""
-        found = {_roles(value) for value in self.values(prompt)} if self.rows else {("", "")}
-        if found <= {("", "")}:
+        forms = {_roles(value) for value in self.values(prompt)} if self.rows else {("", "")}
+        if forms <= {("", "")}:
             return None if _name(prompt) in _CONVERSATIONS else {}
-        (roles, key), *others = found
-        asked = _ASKED.fullmatch(roles)
-        if asked is None or others:
+        (roles, key), *others = forms
+        question = _ASKED.fullmatch(roles)
+        if question is None or others:
             return None
-        names = [*(["system_prompt"] if asked[1] else []), "prompt", *(["answer"] if asked[2] else [])]
-        return {name: f"{prompt}.{place}.{key}" for place, name in enumerate(names)}
+        names = [*(["system_prompt"] if question[1] else []), "prompt", *(["answer"] if question[2] else [])]
+        return {name: f"{prompt}.{index}.{key}" for index, name in enumerate(names)}
 
     def whole_prompt(self, prompt: str, taken: set[str | None]) -> str:
         """Return the column of the prompt, or a template with the text that it is about."""
@@ -332,20 +331,20 @@ def _name(column: str) -> str:
 
 def _options(seen: _Seen) -> tuple[str, int]:
     """Return the template of the options and their number: one column for each letter or number, or a list."""
-    found: dict[str, dict[str, str]] = {}
+    lettered: dict[str, dict[str, str]] = {}
     columns = [column for column in seen.columns if not _NOT_IN_BRACES.search(column)]
     for column in columns:
         if match := _LETTERED.fullmatch(_name(column)):
-            found.setdefault(f"{match[1] or ''}{match[2].isalpha()}", {})[match[2]] = column
-    for named in found.values():
+            lettered.setdefault(f"{match[1] or ''}{match[2].isalpha()}", {})[match[2]] = column
+    for named in lettered.values():
         signs = "".join(sorted(named))
         if len(signs) > 1 and any(each.startswith(signs) for each in _SIGNS):
             lines = zip(ascii_uppercase, signs, strict=False)
             return "\n".join(f"{letter}) {{{named[sign]}}}" for letter, sign in lines), len(signs)
     paths = [*columns, *(f"{column}.{name}" for column in columns for name in OPTION_COLUMNS)]
     for path in paths:
-        if _name(path.rpartition(".")[2]) in OPTION_COLUMNS and (counted := _listed(path, seen.values(path))):
-            return counted
+        if _name(path.rpartition(".")[2]) in OPTION_COLUMNS and (options := _listed(path, seen.values(path))):
+            return options
     return "", 0
 
 
@@ -395,17 +394,17 @@ def chosen_options(name: str, items: Iterable[Item], count: int) -> Rewards | No
     A reference that is the number of an option counts from 0 or 1, whichever the numbers show. Raise
     ``DatasetError`` naming the dataset where they show neither.
     """
-    known = [item for item in islice(items, _LOOKED_AT) if item.accepted]
-    numbers = {int(sign) for item in known if (sign := option_sign(item.answer)).isdecimal()}
+    graded = [item for item in islice(items, _LOOKED_AT) if item.accepted]
+    numbers = {int(sign) for item in graded if (sign := option_sign(item.answer)).isdecimal()}
     options: dict[str, Any] = {"match": "choice"}
     options |= {"first": 1} if numbers and 0 not in numbers and max(numbers) >= count else {}
     read = GroundTruth(**options)
-    if not known or any(read.unusable(item.as_record()) for item in known):
+    if not graded or any(read.unusable(item.as_record()) for item in graded):
         return None
     if numbers and 0 not in numbers and max(numbers) < count:
         received = f"the numbers of options from {min(numbers)} to {max(numbers)}, of {count}: counted from 0 or from 1?"
         raise DatasetError.one(name, received, "letters, the texts of the options, or numbers with the first or last of them")
-    return _with_rank("gt", options, f"{len(known):,} references read as one of the options")
+    return _with_rank("gt", options, f"{len(graded):,} references read as one of the options")
 
 
 def proposed_rewards(items: Iterable[Item]) -> Rewards:
@@ -413,22 +412,22 @@ def proposed_rewards(items: Iterable[Item]) -> Rewards:
 
     Long texts are judged against their reference, since nobody repeats them word for word; so is SQL without a database.
     """
-    known = [*islice(items, _LOOKED_AT)]
+    first = [*islice(items, _LOOKED_AT)]
     for name, columns, reason in _RECORDS:
-        if known and all(columns <= item.metadata.keys() for item in known) and _usable(name, known):
-            return _with_rank(name, {}, f"{reason} of {pluralize(len(known), 'item')}: {', '.join(sorted(columns))}")
-    answers = [answer for item in known for answer in item.accepted]
+        if first and all(columns <= item.metadata.keys() for item in first) and _usable(name, first):
+            return _with_rank(name, {}, f"{reason} of {pluralize(len(first), 'item')}: {', '.join(sorted(columns))}")
+    answers = [answer for item in first for answer in item.accepted]
     if not answers:
         return _with_rank("judge", {}, "no references: a model judges")
     if all(map(_is_sql, answers)):
-        return _for_sql(known, len(answers))
-    if choice := _options_in_prompts(known):
+        return _for_sql(first, len(answers))
+    if choice := _options_in_prompts(first):
         return choice
     column = read_column(answers)
-    read = f"{'the first ' if len(known) == _LOOKED_AT else ''}{column}"
+    read = f"{'the first ' if len(first) == _LOOKED_AT else ''}{column}"
     if column.kind == "long texts":
         return _with_rank("judge", {"reference": True}, f"{read}: a model judges beside the reference")
-    return _with_rank("gt", options_for_references("gt", {}, answers), f"{read}{_several(known, column)}")
+    return _with_rank("gt", options_for_references("gt", {}, answers), f"{read}{_several(first, column)}")
 
 
 def unasked_answers(dataset: Iterable[Item], fields: FieldMap) -> Iterator[str]:
@@ -441,13 +440,13 @@ def unasked_answers(dataset: Iterable[Item], fields: FieldMap) -> Iterator[str]:
     names = [*dict.fromkeys(sorted(answers))]
     column, by_number = read_column(answers), all(map(str.isdecimal, names))
     labelled = column.kind == "numbers" and by_number and _LIKE_A_LABEL.search(_name(fields.answer))
-    known = {*map(str.casefold, names)} in ({"yes", "no"}, {"true", "false"})
+    boolean = {*map(str.casefold, names)} in ({"yes", "no"}, {"true", "false"})
     few = 1 < len(names) <= _MOST_NAMED and len(names) * _EACH_NAMED <= len(answers)
-    if not few or known or not (labelled or column.kind == "labels"):
+    if not few or boolean or not (labelled or column.kind == "labels"):
         return
     word = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE)
-    asked = (word.findall(f"{item.system_prompt}\n{item.prompt}".casefold()) for item in items)
-    if sum(len({*found}) > 1 for found in asked) * 2 > len(items):
+    mentions = (word.findall(f"{item.system_prompt}\n{item.prompt}".casefold()) for item in items)
+    if sum(len({*names_in}) > 1 for names_in in mentions) * 2 > len(items):
         return
     prompt = " ".join(fields.prompt.split()) if is_template(fields.prompt) else f"{{{fields.prompt}}}"
     add = "; ".join(f"{name} for …" for name in names) if by_number else f"with one of: {', '.join(names)}"
@@ -485,17 +484,16 @@ def _for_sql(items: Sequence[Item], count: int) -> Rewards:
 
 def _options_in_prompts(items: Sequence[Item]) -> Rewards | None:
     """Return the rewarder of items whose prompts show options that their references name; None for others."""
-    known = [item for item in items if item.accepted]
+    graded = [item for item in items if item.accepted]
     read = GroundTruth(match="choice")
-    for item in known:
+    for item in graded:
         options = options_of(item.prompt)
         # Of lettered options a number is the text of one, or an answer of another kind.
         other = item.answer.strip().isdecimal() and "1" not in options and item.answer not in options.values()
         if len(options) < 2 or other or read.unusable(item.as_record()):
             return None
-    return _with_rank(
-        "gt", {"match": "choice"}, f"{pluralize(len(known), 'reference')} read as one of the options in the prompt"
-    )
+    reason = f"{pluralize(len(graded), 'reference')} read as one of the options in the prompt"
+    return _with_rank("gt", {"match": "choice"}, reason)
 
 
 # Scorers, the columns that they read, and what these are.
