@@ -87,7 +87,6 @@ class PromptPackManifest(Strict):
     """Time of the stamp, ISO 8601 with a zone; part of every signature, so another time retires the lessons."""
     system: SourceName
     inject: tuple[SourceName, ...] = ()
-    """In this order behind the system text."""
     templates: TemplateFiles
     experience_slots: int = Field(ge=0, le=200)
     tags: tuple[Identifier, ...] = ()
@@ -128,7 +127,6 @@ class LoadedPack:
     templates: Mapping[str, str]
     """By role: ``reflect``, ``curate``, ``shorten`` and ``repair``, with placeholders; ``lessons``."""
     words_allowed: int = MAX_WORDS
-    """Longest lesson in words that the run allows; see ``max_words``."""
 
     @property
     def max_words(self) -> int:

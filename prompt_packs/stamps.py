@@ -291,13 +291,11 @@ def stamps_in_force(root: Path | None) -> dict[str, PackStamp]:
 
 
 class MergedPrompt(NamedTuple):
-    """The system text of one prompt and its lessons."""
+    """The system text of one prompt, its lessons in order, and those left out, each with the reason."""
 
     text: str
     experience_ids: tuple[str, ...]
-    """In the order of the text."""
     skipped: tuple[tuple[str, str], ...]
-    """Pairs of experience id and reason."""
 
 
 def merge_experiences(pack: LoadedPack, experiences: Sequence[ExperienceRecord] = ()) -> MergedPrompt:

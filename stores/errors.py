@@ -67,7 +67,6 @@ class Problem:
     given: str
     """The offending value as text, shortened; never a secret."""
     accepted: str
-    """What would have been accepted, as a phrase."""
 
     def renamed(self, name_of: Callable[[str, str | None], str | None]) -> Problem:
         """Return the problem with each option of the command line as another door writes it.

@@ -76,7 +76,6 @@ class Budget:
     max_tokens: int | None = None
     max_calls: int | None = None
     scope: str = ""
-    """Prefix of the names of caps in messages."""
 
     @property
     def max_nano(self) -> int | None:
@@ -120,14 +119,12 @@ class Totals:
     calls: int = 0
     """With or without an answer."""
     tokens: int = 0
-    """Tokens that endpoints reported."""
     nano_usd: int = 0
     at_risk_tokens: int = 0
     """Upper bound of the tokens of calls whose usage was not reported; they count against the cap."""
     at_risk_nano: int = 0
     unknown_price_calls: int = 0
     lost_calls: int = 0
-    """Calls whose usage was not reported."""
     silent_calls: int = 0
     """Those of them that were answered."""
     overruns: int = 0

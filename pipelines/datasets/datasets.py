@@ -60,11 +60,9 @@ class Dataset:
     """The items of one dataset, in its order."""
 
     name: str
-    """Path, or the name of a dataset of the hub."""
     items: tuple[Item, ...]
     warnings: tuple[str, ...]
     answers: int
-    """Number of items with a reference answer."""
     domains: frozenset[str]
 
 

@@ -52,7 +52,6 @@ class Item:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     domain: str = ""
     source: str = ""
-    """``path:line`` it was read from."""
     alternatives: tuple[str, ...] = ()
     """Further accepted answers, in the order of the dataset."""
 

@@ -42,9 +42,7 @@ class DataSource:
     """Rows of one file, folder or table, to be read once."""
 
     name: str
-    """Name in messages: a path, or ``hf:owner/name:config#split``."""
     rows: Iterable[DatasetRow | Problem]
-    """Every row in order, or its problem."""
     header: Sequence[str] | None = None
     """Names of the columns of a table; None of JSON."""
     warnings: tuple[str, ...] = ()

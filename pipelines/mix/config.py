@@ -59,7 +59,6 @@ class Records:
     texts: Sequence[bytes]
     """Parsed on access: they take a third of the memory, and no grader can change what another one sees."""
     lines: Sequence[int]
-    """Their lines, from 1."""
     malformed: dict[int, str]
     """Records that can be graded but not served, with the reason; they are never drawn."""
 
@@ -442,12 +441,10 @@ class MixConfig:
 
     path: Path
     seed: int | None
-    """None: draws are unrepeatable."""
     stages: tuple[MixStage, ...]
     datasets: Mapping[str, MixDataset]
     """Every dataset of the file, whether a stage draws from it or not."""
     digest: str
-    """SHA-256 of the file's text."""
 
     @property
     def total_iterations(self) -> int:

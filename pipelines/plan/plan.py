@@ -192,20 +192,15 @@ class Plan(BasePlan):
     """
 
     sources: Mapping[str, str]
-    """Source of each setting by dotted key."""
     data: RunData
-    """Items to learn on and held-out items."""
     evaluation: Cohort
     """The sweep: the held-out items, at most ``sample_size`` of them."""
     forecast: Forecast
     measured_groups: int
     """Groups of a run that only measures lessons; 0 of any other."""
     paths: TaskPaths
-    """Paths of the task's files, which need not exist yet."""
     references: tuple[str, ...] = ()
-    """How each rewarder that compares reads the references of the dataset, with the first of them."""
     chosen_rewards: str = ""
-    """The rewarder that was chosen by the dataset, with what was seen in it; empty where rewarders are named."""
     opens_sealed: bool = False
     """Whether the run learns nothing and compares the lessons in force with none, on the sealed items."""
 

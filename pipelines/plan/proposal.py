@@ -90,7 +90,6 @@ class ProposedColumns:
     """Column or template by name of the field; None for a field that no column is surely."""
     options: str = ""
     count: int = 0
-    """Most options of an item."""
     notes: tuple[str, ...] = ()
     chat: str = ""
     """The column of prompts that are conversations, of which no one message is the question; empty without any."""
@@ -385,7 +384,6 @@ class Rewards:
 
     entries: tuple[RewarderSettings, ...]
     reason: str
-    """What was seen, in one line."""
 
 
 def chosen_options(name: str, items: Iterable[Item], count: int) -> Rewards | None:

@@ -41,7 +41,6 @@ class ServerLimits:
     max_batch: int = 16_384
     """Most samples, and most items to grade, of one request."""
     max_body: int = 32 * MEBIBYTE
-    """Most bytes of a request's body."""
     concurrency: int = 256
     """Requests graded concurrently: many, so that requests for a slow grader do not delay others."""
     max_held: int = 512 * MEBIBYTE
@@ -49,7 +48,6 @@ class ServerLimits:
     queue: int = 4096
     """Most waiting requests; further ones are answered with 503."""
     body_s: float = 30.0
-    """Most seconds for a body to arrive."""
     refuse_lost: bool = False
     """Answer 503 to a request of whose items failing graders leave more than half ungraded."""
 

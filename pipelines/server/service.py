@@ -39,11 +39,9 @@ class ItemGrade:
     parts: Mapping[str, float]
     """Rewards by name of the grader, neither weighted nor multiplied. A second grader of a name is ``name#2``."""
     errors: Mapping[str, str]
-    """Reasons of missing parts, by the same names."""
     broke: bool = False
     """A grader failed, rather than the item, and may not the next time: what is no number stays none."""
     late: bool = False
-    """A grader took too long."""
 
     @property
     def reasons(self) -> str:
@@ -77,7 +75,6 @@ class SampleRequest(BaseModel):
 
     iteration: int
     batch_size: int
-    """None for 0 and below."""
 
 
 class GradeItem(BaseModel):
@@ -104,7 +101,6 @@ class GradeRequest(BaseModel):
     """For the log only."""
     items: list[GradeItem]
     parts: StrictBool = False
-    """Whether the reply has the reward of every grader."""
 
 
 class DataService:

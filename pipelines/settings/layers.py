@@ -68,7 +68,6 @@ class SettingField:
     optional: bool
     """``none`` unsets it."""
     accepted: str
-    """The accepted values as a phrase."""
 
     @property
     def of_role(self) -> bool:
@@ -261,11 +260,10 @@ class Resolved:
 class _LayerValue:
     value: Any
     source: str
-    """Source of a valid value."""
+    # As `source` in a problem.
     where: str
-    """Source of an invalid value, in its problem."""
+    # As written.
     raw: object
-    """As written."""
 
 
 _Layer = dict[str, _LayerValue]

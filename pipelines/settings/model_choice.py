@@ -46,7 +46,6 @@ class PriceList(Mapping[str, Price]):
     remote: str | None
     """Address whose vendor has list prices; None without one."""
     source: str = "model.prices"
-    """Where the pipeline's own prices are from."""
 
     def find(self, name: str) -> ListPrice | None:
         """Return the price of a model and its source; None where it is unknown."""
@@ -126,7 +125,6 @@ class ModelChoice:
     roles: Mapping[ModelRole, ModelSettings]
     """Settings of each role, with a name, which is empty if there is none."""
     prices: Mapping[str, PriceSettings]
-    """The pipeline's own table."""
     judges: tuple[str, ...] = ()
     """Models that judges name; empty when simulated."""
 

@@ -57,7 +57,6 @@ class FlatExperience(NamedTuple):
     """One entry per rollout, state by state."""
 
     states: tuple[Json, ...]
-    """Repeated for every rollout of its group."""
     completions: tuple[Json, ...]
     rewards: tuple[float | None, ...]
     logprobs: tuple[float | None, ...]
@@ -76,7 +75,6 @@ class ExperienceArrays:
     rewards: Floats
     mask: Bools
     logp_old: Floats
-    """Log-probability of the whole completion."""
     logp_mask: Bools
     token_lengths: Floats
     """Tokens of the completion; NaN where they are not known."""

@@ -66,7 +66,6 @@ class LogProbs:
     total: _LogProb | None = None
     """Exact sum over the policy's own tokens, in nats; None when any value is missing."""
     count: _Count | None = None
-    """For length normalisation; None when not known."""
     kind: LogProbKind = "unknown"
     complete: bool = False
     """Whether every token of the completion has its value."""
@@ -116,7 +115,6 @@ class Rollout:
     reward: _Number | None = None
     """None: not graded. Higher is better."""
     reward_parts: Mapping[str, _Number | None] = EMPTY
-    """Components of the reward by rewarder; None where a rewarder abstained."""
     logprob: LogProbs | None = None
     """None: not captured; they cannot be computed later."""
     sampling: Sampling = Sampling()
@@ -184,9 +182,7 @@ class RolloutGroup:
     bare_state: Json = None
     """The prompt of the task alone, without injected lessons; None when it is the same, or not known."""
     policy_version: str | None = None
-    """Name of the weights or model, to recognise off-policy data."""
     experience_version: str | None = None
-    """Name of the pack and library in the prompt."""
     prompt_token_ids: tuple[int, ...] | None = None
     metadata: Mapping[str, Any] = EMPTY
     """More about the task. Exports use ``item_id``, ``answer``, ``domain``, ``run_id``, ``epoch``."""

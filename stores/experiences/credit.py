@@ -54,7 +54,6 @@ class Row:
     """Rewards of the scored attempts, as shares of the declared range."""
     rewards_other: tuple[float, ...]
     lost_one: int = Field(default=0, ge=0)
-    """Attempts of this side without a reward."""
     lost_other: int = Field(default=0, ge=0)
     conditions: str
     """Digest of model, actor, pack and rewarders: rows under others are not about these."""
@@ -92,7 +91,6 @@ class Word:
     amount: float
     """Contrasts in favour of the lesson; below zero against it."""
     opposite: str | None = None
-    """Id of a lesson that is its opposite."""
     epoch: int = Field(default=0, ge=0)
     batch: int = Field(default=0, ge=0)
     group_id: str = ""

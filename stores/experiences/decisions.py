@@ -111,7 +111,6 @@ class Gain(Strict):
     """Ends of the interval of 95 %."""
     high: float
     likely: float = Field(ge=0.0, le=1.0)
-    """Probability that it is above zero."""
 
 
 class Alarm(Strict):
@@ -149,7 +148,6 @@ class Decision(Strict):
     proven: bool = False
     """Whether something is in force and the e-value reaches 20."""
     attempts: int = Field(default=0, ge=0)
-    """Scored attempts behind ``total``."""
     notes: tuple[str, ...] = ()
     alarms: tuple[Alarm, ...] = ()
     reasons: dict[str, str] = Field(default_factory=dict)

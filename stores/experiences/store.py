@@ -107,7 +107,6 @@ class ExperienceRecord(Strict):
     reward: Reward
     tool_stats: tuple[ToolStat, ...] = ()
     evidence: tuple[str, ...] = ()
-    """Ids of the rollouts that showed it."""
     stamp_signature: str = Field(pattern=r"^([0-9a-f]{64})?$")
     """Hex SHA-256, see ``sign_record``. Empty means unstamped: such a record is refused by the store."""
     created_at: AwareDatetime
@@ -141,7 +140,6 @@ class PackStamp:
 
     pack_id: str
     stamp: str
-    """Hex SHA-256 of the sources, with id and domain."""
     stamped_at: str
 
 

@@ -43,14 +43,11 @@ _SHOWN: Final = 5
 
 
 class Line(NamedTuple):
-    """One line of a file."""
+    """One line of a file: its number, from 1, the byte where it begins, and its bytes, without the newline."""
 
     number: int
-    """From 1."""
     offset: int
-    """Byte of its first character."""
     data: bytes
-    """Without the newline."""
     length: int
     """Bytes before the checksum; 0 for a damaged line, and for spaces in the place of one."""
 
