@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +36,7 @@ METHOD: Final = "linear interpolation between order statistics (type 7)"
 # What reading values of another shape raises.
 _INVALID: Final = (ValueError, KeyError, TypeError, AttributeError)
 _RANDOM_SIDES: Final = frozenset({"one", "other"})
+_TOOL_SUMS: Final = ("calls", "errors", "tokens", "latency_ms")
 _NO_LEARNING: Final[Mapping[int, Mapping[str, Any]]] = MappingProxyType({})
 
 
@@ -175,83 +176,51 @@ def aggregate(lines: Iterable[Mapping[str, Any]], source: object = "metrics") ->
     ``tool_cost_usd`` and ``latency_ms`` of an epoch summarise its groups, ``latency_ms`` of an arm its rollouts.
     Raises ``CorruptFile`` with the ``source`` and the number of the first invalid line.
     """
-    epochs: dict[int, _Epoch] = {}
+    epochs: dict[int, dict[str, Any]] = {}
     for number, line in enumerate(lines, start=1):
         try:
-            epochs.setdefault(epoch := index(line["tfgrpo_epoch"]), _Epoch(epoch)).add(line)
+            epoch = index(line["tfgrpo_epoch"])
+            if epoch not in epochs:
+                epochs[epoch] = {"tfgrpo_epoch": epoch, "status": "ok", "failures": [], "phase": None, "group_size": None}
+                epochs[epoch] |= {"tool_cost_usd": Column(), "latency_ms": Column(), "arms": {}, "tools": {}}
+            _add(epochs[epoch], line)
         except _INVALID as error:
             raise CorruptFile(f"{source} line {number}: {type(error).__name__}: {error}") from error
     return {str(number): _summary(each) for number, each in sorted(epochs.items())}
 
 
-@dataclass(slots=True)
-class _Arm:
-    groups: int = 0
-    rollouts: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    signals: Counter[str] = field(default_factory=Counter)
-    reward_mean: Column = field(default_factory=Column)
-    reward_spread: Column = field(default_factory=Column)
-    latency_ms: Column = field(default_factory=Column)
-
-    def add(self, part: Mapping[str, Any]) -> None:
-        self.groups += 1
-        self.outcomes.update(part["outcomes"])
-        self.rollouts = self.outcomes.total()
-        self.signals[part["signal"]] += 1
-        self.reward_mean.add(part["reward_mean"])
-        self.reward_spread.add(part["reward_spread"])
+def _add(epoch: dict[str, Any], line: Mapping[str, Any]) -> None:
+    if line["status"] == "failed":
+        epoch["status"] = "failed"
+        epoch["failures"].append(line["reason"])
+        return
+    epoch["phase"] = min(epoch["phase"] or line["phase"], line["phase"])
+    epoch["group_size"] = max(epoch["group_size"] or 0, line["group_size"])
+    epoch["tool_cost_usd"].add(line["tool_cost_usd"])
+    epoch["latency_ms"].add(line["latency_ms"])
+    sides = [side for side in line.get("halves", ()) if side["arm"] not in _RANDOM_SIDES]
+    for part in sides or (line,):
+        if part["arm"] not in epoch["arms"]:
+            counts = {"groups": 0, "rollouts": 0, "outcomes": Counter(), "signals": Counter()}
+            columns = {name: Column() for name in ("reward_mean", "reward_spread", "latency_ms")}
+            epoch["arms"][part["arm"]] = counts | columns
+        arm = epoch["arms"][part["arm"]]
+        arm["groups"] += 1
+        arm["outcomes"].update(part["outcomes"])
+        arm["rollouts"] = arm["outcomes"].total()
+        arm["signals"][part["signal"]] += 1
+        arm["reward_mean"].add(part["reward_mean"])
+        arm["reward_spread"].add(part["reward_spread"])
         for latency in part["rollout_latency_ms"]:
-            self.latency_ms.add(latency)
-
-
-@dataclass(slots=True)
-class _Tool:
-    calls: int = 0
-    errors: int = 0
-    tokens: int = 0
-    latency_ms: float = 0
-    mean_latency_ms: float | None = None
-    cost_usd: Column = field(default_factory=Column)
-
-    def add(self, use: Mapping[str, Any]) -> None:
-        for name in ("calls", "errors", "tokens", "latency_ms"):
-            setattr(self, name, getattr(self, name) + use[name])
-        self.mean_latency_ms = self.latency_ms / self.calls if self.calls else None
-        self.cost_usd.add(use["cost_usd"])
-
-
-@dataclass(slots=True)
-class _Epoch:
-    tfgrpo_epoch: int
-    status: str = "ok"
-    failures: list[str] = field(default_factory=list)
-    phase: str | None = None
-    group_size: int | None = None
-    tool_cost_usd: Column = field(default_factory=Column)
-    latency_ms: Column = field(default_factory=Column)
-    arms: defaultdict[str, _Arm] = field(default_factory=lambda: defaultdict(_Arm))
-    tools: defaultdict[str, _Tool] = field(default_factory=lambda: defaultdict(_Tool))
-
-    def add(self, line: Mapping[str, Any]) -> None:
-        if line["status"] == "failed":
-            self.status = "failed"
-            self.failures.append(line["reason"])
-            return
-        self.phase = min(self.phase or line["phase"], line["phase"])
-        self.group_size = max(self.group_size or 0, line["group_size"])
-        self.tool_cost_usd.add(line["tool_cost_usd"])
-        self.latency_ms.add(line["latency_ms"])
-        sides = [side for side in line.get("halves", ()) if side["arm"] not in _RANDOM_SIDES]
-        for part in sides or (line,):
-            self.arms[part["arm"]].add(part)
-        for use in line["tools"]:
-            self.tools[use["tool"]].add(use)
+            arm["latency_ms"].add(latency)
+    for use in line["tools"]:
+        tool = epoch["tools"].setdefault(use["tool"], dict.fromkeys(_TOOL_SUMS, 0) | {"cost_usd": Column()})
+        tool |= {name: tool[name] + use[name] for name in _TOOL_SUMS}
+        tool["mean_latency_ms"] = tool["latency_ms"] / tool["calls"] if tool["calls"] else None
+        tool["cost_usd"].add(use["cost_usd"])
 
 
 def _summary(value: Any) -> Any:
     if isinstance(value, Column):
         return value.summary()
-    if isinstance(value, dict):
-        return {name: _summary(each) for name, each in sorted(value.items())}
-    return {each.name: _summary(getattr(value, each.name)) for each in fields(value)} if is_dataclass(value) else value
+    return {name: _summary(each) for name, each in sorted(value.items())} if isinstance(value, dict) else value

@@ -11,9 +11,9 @@ import hmac
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from fastapi import FastAPI
@@ -53,58 +53,66 @@ class ServerLimits:
 
 
 class BodyQueue:
-    """Takes requests in order of arrival, a limited number at a time, and limits the bytes of their bodies in memory.
+    """Serves the POST requests of one path in order of arrival, a limited number at a time, and bounds their bodies in memory.
 
     Bytes count from their arrival until their request is answered; an announced length costs none.
     """
 
-    def __init__(self, limits: ServerLimits, most: int) -> None:
+    def __init__(self, app: ASGIApp, limits: ServerLimits, most: int) -> None:
         """``most``: bytes of one body."""
-        self._limits, self._most = limits, most
+        self._app, self._limits, self._most = app, limits, most
         # First in, first out.
         self._turns = asyncio.Semaphore(limits.concurrency)
         self._held = 0
         # Requests that wait for their turn or have it.
         self._present = 0
 
-    @asynccontextmanager
-    async def turn(self, request: Request) -> AsyncIterator[bytes]:
-        """Yield the whole body of a request in its turn.
-
-        Raise ``HTTPException``: 408 if it is late, 413 if it is too large or announced to be, 503 if too many wait.
-        """
-        body, limits = bytearray(), self._limits
-        length = request.headers.get("content-length", "")
-        # Python refuses to convert more than 4,300 digits.
-        if length.isdecimal() and int(length[:20]) > self._most:
-            raise self._too_large
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or refuse it: 408 if its body is late, 413 if it is too large, 503 if too many wait."""
+        body = bytearray()
         try:
-            try:
-                async with asyncio.timeout(limits.body_s):
-                    async for chunk in request.stream():
-                        body += chunk
-                        self._held += len(chunk)
-                        if len(body) > self._most:
-                            raise self._too_large
-                        if self._held > limits.max_held:
-                            raise HTTPException(503, "other bodies take all memory; come again", RETRY_AFTER)
-            except TimeoutError:
-                raise HTTPException(408, f"the body did not arrive within {limits.body_s:g} seconds") from None
-            if self._present >= limits.concurrency + limits.queue:
-                waiting = f"{self._present} requests are waiting or being graded; come again"
-                raise HTTPException(503, waiting, RETRY_AFTER)
+            await self._read(Request(scope, receive), body)
+            if self._present >= self._limits.concurrency + self._limits.queue:
+                raise HTTPException(503, f"{self._present} requests are waiting or being graded; come again", RETRY_AFTER)
             self._present += 1
             try:
                 async with self._turns:
-                    yield bytes(body)
+                    await self._app(scope, partial(_whole, bytes(body)), send)
             finally:
                 self._present -= 1
+            return
+        except HTTPException as error:
+            reply = answer({"detail": error.detail}, error.status_code, error.headers)
+        except ClientDisconnect:
+            reply = answer({"detail": "the body did not arrive"}, 400)
+        except asyncio.CancelledError:
+            # The server ends, and the client still waits for an answer.
+            reply = answer({"detail": "the server is being stopped; come again"}, 503)
         finally:
             self._held -= len(body)
+        await reply(scope, receive, send)
 
-    @property
-    def _too_large(self) -> HTTPException:
-        return HTTPException(413, f"the body is larger than {self._most} bytes")
+    async def _read(self, request: Request, body: bytearray) -> None:
+        too_large = HTTPException(413, f"the body is larger than {self._most} bytes")
+        length = request.headers.get("content-length", "")
+        # Python refuses to convert more than 4,300 digits.
+        if length.isdecimal() and int(length[:20]) > self._most:
+            raise too_large
+        try:
+            async with asyncio.timeout(self._limits.body_s):
+                async for chunk in request.stream():
+                    body += chunk
+                    self._held += len(chunk)
+                    if len(body) > self._most:
+                        raise too_large
+                    if self._held > self._limits.max_held:
+                        raise HTTPException(503, "other bodies take all memory; come again", RETRY_AFTER)
+        except TimeoutError:
+            raise HTTPException(408, f"the body did not arrive within {self._limits.body_s:g} seconds") from None
+
+
+async def _whole(body: bytes) -> Message:
+    return {"type": "http.request", "body": body}
 
 
 def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -156,7 +164,8 @@ def data_app(
     app.get("/meta", response_model=None)(lambda: answer(service.meta()))
     app.post("/sample", response_model=None)(handlers.sample)
     app.post("/grade", response_model=None)(handlers.grade)
-    served = _bounded(app, limits)
+    # Each path has its own queue.
+    queues = {"/sample": BodyQueue(app, limits, _SAMPLE_BODY), "/grade": BodyQueue(app, limits, limits.max_body)}
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         started, status, path, method = time.perf_counter(), 500, scope["path"], scope["method"]
@@ -168,6 +177,7 @@ def data_app(
 
         try:
             refusal = _refusal(path, Headers(scope=scope), token, local_only=local_only)
+            served = queues.get(path, app) if method == "POST" else app
             await (refusal or served)(scope, receive, watched)
         finally:
             telemetry.record(
@@ -182,42 +192,10 @@ def data_app(
     return guarded
 
 
-def _bounded(app: ASGIApp, limits: ServerLimits) -> ASGIApp:
-    """Serve the POST requests with bodies in turn, each path with its own queue."""
-    largest = {"/sample": _SAMPLE_BODY, "/grade": limits.max_body}
-    queues = {path: BodyQueue(limits, most) for path, most in largest.items()}
-
-    async def bounded(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] not in queues or scope["method"] != "POST":
-            await app(scope, receive, send)
-            return
-        try:
-            async with queues[scope["path"]].turn(Request(scope, receive)) as body:
-
-                async def whole() -> Message:
-                    return {"type": "http.request", "body": body}
-
-                await app(scope, whole, send)
-            return
-        except HTTPException as error:
-            reply = answer({"detail": error.detail}, error.status_code, error.headers)
-        except ClientDisconnect:
-            reply = answer({"detail": "the body did not arrive"}, 400)
-        except asyncio.CancelledError:
-            # The server ends, and the client still waits for an answer.
-            reply = answer({"detail": "the server is being stopped; come again"}, 503)
-        await reply(scope, receive, send)
-
-    return bounded
-
-
 def _refusal(path: str, headers: Headers, token: str | None, *, local_only: bool) -> Response | None:
-    """Return the answer to a request that may not be served.
-
-    A web page in a browser here can reach a port of this machine under its own name, once that name resolves to loopback
-    (DNS rebinding); the ``Host`` header shows it. HTTP/1.0 clients need not send one.
-    """
     host = headers.get("host", "").strip()
+    # A web page in a browser here can reach a port of this machine under its own name, once that name resolves to loopback
+    # (DNS rebinding); the Host header shows it.
     if local_only and not names_loopback(host):
         reason = "the Host header names another machine" if host else "the request has no Host header"
         return answer({"detail": f"{reason}; ask for localhost, or start the server with --token-env"}, 400)
@@ -236,7 +214,7 @@ async def _refused(_: Request, error: HTTPException) -> Response:
 
 
 async def _bad_body(_: Request, error: RequestValidationError) -> Response:
-    """Answer FastAPI's problems of a body, some of many, without the input, which may be long."""
+    # FastAPI's problems, some of many, without the input, which may be long.
     rows = [{name: problem[name] for name in ("type", "loc", "msg")} for problem in error.errors()[:_MOST_PROBLEMS]]
     return answer({"detail": rows}, 422)
 

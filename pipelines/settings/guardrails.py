@@ -85,9 +85,8 @@ def _fan_out(settings: Settings) -> Iterator[Problem]:
 
 def _endpoint(settings: Settings) -> Iterator[Problem]:
     models = choose_models(settings)
-    if models.in_process:
-        return
-    problems = (problem for role in MODEL_ROLES for problem in _endpoint_of(role, models.roles[role], settings.model))
+    roles = () if models.in_process else MODEL_ROLES
+    problems = (problem for role in roles for problem in _endpoint_of(role, models.roles[role], settings.model))
     yield from dict.fromkeys(problems)
 
 
@@ -150,18 +149,16 @@ def _money(key: str, cap: float, models: ModelChoice, max_tokens: int) -> Iterat
         yield _unpriced(key, cap, models.unpriced, any(models.price_list(role).remote for role in models.endpoints))
     dearest = max((listed.price.cost(0, max_tokens) for *_, listed in models.priced if listed is not None), default=0)
     one_call = Decimal(dearest) / NANO
-    if Decimal(repr(cap)) < one_call:  # as written: the float 0.1 is more than a tenth
+    # As written: the float 0.1 is more than a tenth.
+    if Decimal(repr(cap)) < one_call:
         yield Problem(key, f"{cap:g}", f"at least {one_call.normalize():f}, which one call may cost by model.max_tokens")
 
 
 def _unpriced(key: str, cap: float, names: Sequence[str], remote: object) -> Problem:
     listed = "vendors' list prices by `pip install 'tfgrpo[prices]'`, " if remote and find_spec("genai_prices") is None else ""
-    return Problem(
-        key,
-        f"a cap of {cap:g} USD with no price for {' and '.join(map(repr, names)) or 'any model'}",
-        f"an entry in model.prices for every model in use, {listed}"
-        "or --max-tokens or --max-calls instead: an unknown price cannot be capped",
-    )
+    received = f"a cap of {cap:g} USD with no price for {' and '.join(map(repr, names)) or 'any model'}"
+    instead = "or --max-tokens or --max-calls instead: an unknown price cannot be capped"
+    return Problem(key, received, f"an entry in model.prices for every model in use, {listed}{instead}")
 
 
 def check_served_prices(settings: Settings, prices: PriceList) -> None:

@@ -73,7 +73,7 @@ class LogProbs:
     """1 for tokens of the policy, 0 for tool results in between; None: all of the policy."""
 
     def __post_init__(self) -> None:
-        _make_tuples(self, "tokens", "token_ids", "mask")
+        _freeze(self, ("tokens", "token_ids", "mask"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Rollout:
     metadata: Mapping[str, Any] = EMPTY
 
     def __post_init__(self) -> None:
-        _freeze_fields(self, "completion", "reward_parts", "metadata")
+        _freeze(self, (), ("completion", "reward_parts", "metadata"))
 
     @property
     def messages(self) -> tuple[Mapping[str, Any], ...] | None:
@@ -188,8 +188,7 @@ class RolloutGroup:
     """More about the task. Exports use ``item_id``, ``answer``, ``domain``, ``run_id``, ``epoch``."""
 
     def __post_init__(self) -> None:
-        _make_tuples(self, "rollouts", "prompt_token_ids")
-        _freeze_fields(self, "state", "bare_state", "metadata")
+        _freeze(self, ("rollouts", "prompt_token_ids"), ("state", "bare_state", "metadata"))
         if self.target_size == 0:
             object.__setattr__(self, "target_size", len(self.rollouts))
 
@@ -239,18 +238,11 @@ def is_messages(value: object) -> bool:
     return bool(turns) and all(isinstance(turn, Mapping) and isinstance(turn.get("role"), str) for turn in turns)
 
 
-def _make_tuples(record: object, *names: str) -> None:
-    for name in names:
-        values = getattr(record, name)
-        if values is not None and not isinstance(values, tuple):
-            object.__setattr__(record, name, tuple(values))
-
-
-def _freeze_fields(record: object, *names: str) -> None:
-    for name in names:
+def _freeze(record: object, tuples: Sequence[str], values: Sequence[str] = ()) -> None:
+    for name in (*tuples, *values):
         value = getattr(record, name)
         if value is not None and not isinstance(value, str | FrozenDict):
-            object.__setattr__(record, name, frozen(value))
+            object.__setattr__(record, name, tuple(value) if name in tuples else frozen(value))
 
 
 # --- the check of whole groups
