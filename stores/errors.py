@@ -436,9 +436,9 @@ def shown_value(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
 
 
-def unknown(source: str, what: str, name: str, known: Iterable[str]) -> Problem:
+def unknown(source: str, what: str, name: str, candidates: Iterable[str]) -> Problem:
     """Return the problem of an unknown name. Its value is not shown: it may be a misplaced secret."""
-    return Problem(source, f"an unknown {what}", did_you_mean(name, known, listed_by="tfgrpo config"))
+    return Problem(source, f"an unknown {what}", did_you_mean(name, candidates, listed_by="tfgrpo config"))
 
 
 @contextmanager

@@ -85,12 +85,12 @@ def quoted_names(names: Iterable[str]) -> str:
     return f"{some} and {len(listed) - _MAX_NAMES} more" if len(listed) > _MAX_NAMES else some or "(there are none)"
 
 
-def did_you_mean(name: str, known: Iterable[str], *, listed_by: str = "") -> str:
+def did_you_mean(name: str, candidates: Iterable[str], *, listed_by: str = "") -> str:
     """Return the accepted names as a phrase that starts with the one that ``name`` means, if there is one.
 
     Of many names the phrase names the command that lists them, ``listed_by``, or else the first ones.
     """
-    names = sorted(known)
+    names = sorted(candidates)
     few = len(names) <= _MAX_SUGGESTIONS
     listed = f"one of {', '.join(names) if few else quoted_names(names)}"
     if listed_by and not few:
@@ -98,13 +98,13 @@ def did_you_mean(name: str, known: Iterable[str], *, listed_by: str = "") -> str
     return suggested(name, names, listed) if len(names) > 1 else ", ".join(names) or listed
 
 
-def suggested(name: str, known: Iterable[str], accepted: str, aliases: Mapping[str, str] = _NO_ALIASES) -> str:
+def suggested(name: str, candidates: Iterable[str], accepted: str, aliases: Mapping[str, str] = _NO_ALIASES) -> str:
     """Return ``accepted`` after what ``name`` means, if there is one.
 
     That is the known name with the same letters and digits, else the phrase that ``aliases`` has for it (if that starts
     with a known name), else the closest of both, else the only one of which it is a word.
     """
-    names = list(known)
+    names = list(candidates)
     phrases = {alias: phrase for alias, phrase in aliases.items() if phrase.partition(" ")[0] in names}
     phrases |= {each: each for each in names}
     bare, written = bare_name(name), {bare_name(each): each for each in phrases}

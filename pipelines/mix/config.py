@@ -202,8 +202,8 @@ class Reading:
         if name == _AUTOMATIC:
             raise refusal("no mention of it: the format grader is added to every dataset")
         if name not in known_scorers():
-            known = sorted(({*known_scorers()} - {_AUTOMATIC}) | self._declared)
-            accepted = suggested(name, known, f"one of {', '.join(known)}", ALIASES)
+            scorers = sorted(({*known_scorers()} - {_AUTOMATIC}) | self._declared)
+            accepted = suggested(name, scorers, f"one of {', '.join(scorers)}", ALIASES)
             raise refusal(f"{accepted}, or a grader declared under python_graders or external_graders")
         try:
             self.add(name, build_scorer(name))

@@ -280,12 +280,11 @@ def build_plan(
     settings = reading.settings
     guards = guard_warnings(settings, env, resolved.sources)
     base = BasePlan(settings, choose_models(settings), pack[0], reading.rewarders, ())
-    learning, sweep_size = settings.tfgrpo, settings.gate.group_size
-    evaluation = (
-        sealed_cohort(data[0].sealed, settings=learning, actors=sweep_size)
-        if sealed
-        else draw_evaluation(data[0].split.held_out, settings=learning, actors=sweep_size, saturated=saturated)
-    )
+    learning, actors = settings.tfgrpo, settings.gate.group_size
+    if sealed:
+        evaluation = sealed_cohort(data[0].sealed, settings=learning, actors=actors)
+    else:
+        evaluation = draw_evaluation(data[0].split.held_out, settings=learning, actors=actors, saturated=saturated)
     groups = 0 if measuring is None else max(1, measuring // learning.measuring_size)
     ahead = _ahead(base, data[0], evaluation, groups=groups, saturated=saturated, sealed=sealed)
     if measuring is None and not sealed:
@@ -333,6 +332,11 @@ def _task_paths(settings: Settings) -> TaskPaths:
         if path.exists() and not path.is_dir():
             accepted = "a directory, or a path for a new one"
             raise SettingsError.one("out", f"{str(path)!r}, which is no directory", accepted)
+    try:
+        # No night could start with damaged credit.
+        count_credit(paths.credit)
+    except StoreError as error:
+        raise SettingsError.one("the task's credit", str(error), WAY_OUT) from error
     return paths
 
 

@@ -54,7 +54,7 @@ class Delivery:
         """Return the exporter, whose exports are counted from now on."""
         export = exporter.export
 
-        def counted(batch: Any, *args: Any, **options: Any) -> Any:
+        def watched_export(batch: Any, *args: Any, **options: Any) -> Any:
             result = export(batch, *args, **options)
             ok = result.name == "SUCCESS"
             # Metrics are cumulative, so only their last export matters.
@@ -68,7 +68,7 @@ class Delivery:
                 _LOG.warning("telemetry cannot be delivered to %s%s; the run goes on without it", where, self.why)
             return result
 
-        exporter.export = counted
+        exporter.export = watched_export
         client = getattr(exporter, "_client", None)
         # Of the SDK's HTTP client, and of its gRPC stub.
         for name in ("export", "Export"):
