@@ -524,10 +524,6 @@ class Ledger:
         """Return the usage so far, of all processes."""
         return self.read()[0]
 
-    def in_flight(self) -> Amount:
-        """Return what is reserved and not settled, of all processes."""
-        return self.read()[1]
-
     def sync(self) -> None:
         """Sync the file of this ledger, if any, to the disk. Raises ``StoreError``."""
         if self._file is not None:

@@ -104,13 +104,12 @@ def decoded_file(path: Path) -> tuple[str, str]:
     other, warning = _other_encoding(raw[:64]), ""
     if other and other != _UTF16:
         raise DatasetError.one(str(path), other, _TEXT)
-    old_mac = b"\r" in raw.partition(b"\n")[0].rstrip(b"\r")
     try:
         text = raw.decode("utf-16" if other else "utf-8")
     except UnicodeDecodeError as error:
         if other:
             raise DatasetError.one(str(path), f"no UTF-16 at byte {error.start}", _TEXT) from None
-        warning = _western(raw, str(path), old_mac=old_mac)
+        warning = _western(raw, str(path))
         text = raw.decode("cp1252")
     if "\r" in text.partition("\n")[0].rstrip("\r"):  # lines end in a carriage return alone, as on an old Mac
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -127,7 +126,7 @@ def _other_encoding(first_bytes: bytes) -> str:
     return named or ("no text, or UTF-16 without a byte order mark" if b"\0" in first_bytes[:4] else "")
 
 
-def _western(raw: bytes, name: str, *, old_mac: bool) -> str:
+def _western(raw: bytes, name: str) -> str:
     # A warning, or an error if it is probably not Windows-1252.
     lines = [*enumerate(raw.split(b"\n"), start=1)]
     foreign = [(number, line) for number, line in lines if line.decode(errors="replace").encode() != line]
@@ -139,7 +138,7 @@ def _western(raw: bytes, name: str, *, old_mac: bool) -> str:
         number, received = raw.partition(b"\0")[0].count(b"\n") + 1, "a zero byte, which is no text"
     elif garbled is not None:
         received = f"bytes that are no UTF-8, while line {garbled} is UTF-8: a file in two encodings"
-    elif old_mac:
+    elif b"\r" in raw.partition(b"\n")[0].rstrip(b"\r"):
         received = "no UTF-8, and lines that end in a carriage return: probably Mac Roman (iconv -f MACINTOSH -t UTF-8)"
     elif undefined is not None:
         number, received = undefined, "bytes that neither UTF-8 nor Windows-1252 has"

@@ -176,7 +176,8 @@ class _Seen:
         """Return the columns of a file with two besides ids, the likelier prompt first; empty for another file."""
         left = [column for column in self.columns if column not in taken and not _ID.search(_name(column))]
         if len(left) > 2:
-            left = [column for column in left if not (_NUMBER.search(_name(column)) and self.differs(column))]
+            differs = {column: len({*map(str, self.values(column))}) == len(self.values(column)) for column in left}
+            left = [column for column in left if not (_NUMBER.search(_name(column)) and differs[column])]
         texts = [self.values(column) for column in left]
         objects = [any(isinstance(value, Mapping) for value in values) for values in texts]
         if any(objects) and (all(objects) or any(_name(column) in _CLOSED for column in left)):
@@ -191,10 +192,6 @@ class _Seen:
             return left[::-1] if objects[0] else left
         longer = median(len(str(value)) for value in texts[1]) > 40 + median(len(str(value)) for value in texts[0])
         return left[::-1] if longer else left
-
-    def differs(self, column: str) -> bool:
-        values = self.values(column)
-        return len({*map(str, values)}) == len(values)
 
     def texts(self, taken: set[str]) -> list[str]:
         """Return the one or two columns of text of three words and more; none where there are more of them."""
