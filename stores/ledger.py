@@ -154,10 +154,10 @@ class Totals:
     def settled(self, held: Amount, tokens: int, nano_usd: int | None, *, believed: bool = True) -> Totals:
         """Return the totals after a call with ``held`` reserved used this much; None: price unknown."""
         over = tokens > held.tokens or (not held.unpriced and (nano_usd or 0) > held.nano_usd)
-        call = Totals(held.calls, tokens, overruns=int(over), implausible_usage=0 if believed else held.calls)
-        if nano_usd is None:
-            return self.plus(replace(call, at_risk_nano=held.nano_usd, unknown_price_calls=held.calls))
-        return self.plus(replace(call, nano_usd=nano_usd))
+        unknown = nano_usd is None
+        risks = {"at_risk_nano": held.nano_usd * unknown, "unknown_price_calls": held.calls * unknown}
+        believable = {"overruns": int(over), "implausible_usage": 0 if believed else held.calls}
+        return self.plus(Totals(held.calls, tokens, nano_usd or 0, **risks, **believable))
 
     def lost(self, held: Amount, *, answered: bool = False) -> Totals:
         """Return the totals after a call with ``held`` reserved was sent and reported no usage."""
@@ -178,10 +178,10 @@ class Totals:
     @classmethod
     def from_json(cls, figures: Counters) -> Totals:
         """Return the totals of ``to_json``; absent names are 0. Raises ``ValueError`` for values that are not counts."""
-        figures_of = {name: figures.get(name, 0) for name in _FIGURES}
-        if not all(type(value) is int and value >= 0 for value in figures_of.values()):
-            raise ValueError(f"ledger totals must be integers from 0: {figures_of}")
-        return cls(**figures_of)
+        counts = {name: figures.get(name, 0) for name in _FIGURES}
+        if not all(type(count) is int and count >= 0 for count in counts.values()):
+            raise ValueError(f"ledger totals must be integers from 0: {counts}")
+        return cls(**counts)
 
     def plus(self, more: Totals) -> Totals:
         """Return the sum of both."""
@@ -335,7 +335,7 @@ def _owner_path(ledger: Path, token: str) -> Path:
 def _is_alive(path: Path) -> bool:
     """Return whether the owner of this file has its lock; remove the file of one that was killed."""
     try:
-        with path.open("rb") as file:
+        with path.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink()
     except BlockingIOError:
