@@ -106,12 +106,13 @@ def read_rows(rows: Iterable[DatasetRow | Problem], name: str, fields: FieldMap,
 
 def _warnings(items: Sequence[Item], answers: int, name: str) -> Iterator[str]:
     same = same_questions(items)
-    if same:
-        shown = "; ".join(", ".join(items[each].id for each in group[:_SHOWN]) for group in same[:_SHOWN])
-        several, count = len(same) > 1, len(same) if len(same) > 1 else len(same[0])
-        shown += f" and {count - _SHOWN:,} more" if count > _SHOWN else ""
-        what = f"{count:,} sets of items ask the same in the same words: {shown}" if several else ""
-        yield f"{name}: {what or f'items {shown} ask the same in the same words'}"
+    shown = "; ".join(", ".join(items[each].id for each in group[:_SHOWN]) for group in same[:_SHOWN])
+    count = len(same) if len(same) > 1 else sum(map(len, same))
+    shown += f" and {count - _SHOWN:,} more" if count > _SHOWN else ""
+    if len(same) == 1:
+        yield f"{name}: items {shown} ask the same in the same words"
+    elif same:
+        yield f"{name}: {count:,} sets of items ask the same in the same words: {shown}"
     if 0 < answers < len(items):
         yield f"{name}: {len(items) - answers:,} of {pluralize(len(items), 'item')} without an answer to compare with"
 

@@ -35,7 +35,7 @@ from tfgrpo.stores.text import pluralize
 LineRow: TypeAlias = dict[str, Any]
 _encode_ascii: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _SUM: Final = re.compile(rb',"sum":"([0-9a-f]{16})((?:\+[1-9][0-9]{0,8})?)"\}\r?\Z')
-# Longest of them.
+# Those of the longest checksum.
 _SUM_BYTES: Final = 40
 _BLOCK: Final = 1 << 17
 _TAIL: Final = 1 << 16
