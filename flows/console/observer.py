@@ -231,7 +231,7 @@ class FirstBatch:
 
 
 class Observer:
-    """Receives every event of a run, in order, in the thread of the flow. Must not raise. This one ignores them all."""
+    """Receives every event of a run, in order, in the thread of the flow, but for ``waiting``. Must not raise. Ignores them."""
 
     def run_started(self, plan: Plan, run_id: str, warnings: Sequence[str]) -> None:
         """Handle the start, after which calls cost money."""

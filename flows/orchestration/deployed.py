@@ -447,7 +447,7 @@ class PrefectArtifacts(Observer):
     def _write(self, key: str, content: Callable[[], _T], create: Callable[[_T], object]) -> None:
         with self._turn:
             self._waiting[key] = partial(self._attempt, key, content, create)
-        self._submit()
+            self._submit()
 
     def _submit(self) -> None:
         if self._last is not None:

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, chdir, closing, contextmanager, suppress
-from contextvars import Context
+from contextvars import Context, copy_context
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, islice
@@ -337,6 +337,8 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)
         for warning in warnings:
             books.manifest.warn(warning, lasting=warning in happened)
+        # Called by the event loop, outside the context that says which flow run this is.
+        runtime.outages.say = partial(copy_context().run, observer.waiting)
         session = Session(
             plan=plan,
             run_id=run_id,

@@ -42,6 +42,7 @@ from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message,
 from tfgrpo.tasks.models.endpoint import Endpoint, display_url, scrubbed
 from tfgrpo.tasks.models.retry import (
     FailedAttempt,
+    Outages,
     Refusal,
     RetryPolicy,
     failure_of,
@@ -178,6 +179,7 @@ class ChatClient:
     rng: random.Random
     run: str = ""
     """Name that no other run has, for idempotency keys."""
+    outages: Outages = field(default_factory=Outages)
     ends: bool = False
     """Whether no further call is sent after one that shows a refused key or an empty account; a service asks again."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -188,6 +190,7 @@ class ChatClient:
         self.limiter = AdaptiveLimiter(self.concurrency)
         transport = self.transport
         self.http = transport if isinstance(transport, httpx.AsyncClient) else client_over(transport)
+        self._shown_url = self.endpoint.display_url
         self._url, self._embedding_url = self.endpoint.url("/chat/completions"), self.endpoint.url("/embeddings")
         self._headers = httpx.Headers({**self.http.headers, **self.endpoint.headers()})
         # Why no further call is sent; None while calls are.
@@ -221,6 +224,7 @@ class ChatClient:
                     raise
                 raise BudgetRefused(f"{refused}; the call had failed before: {failed.error}") from failed.error
             if isinstance(result, ChatReply):
+                self.outages.answered(self._shown_url, self.clock)
                 return result if number == 1 else replace(result, attempts=number)
             if result.refused and result.refused not in omitted:
                 self.omitted.add(result.refused)
@@ -231,6 +235,8 @@ class ChatClient:
             if wait is None:
                 raise result.error
             failed = result
+            if failed.unavailable:
+                self.outages.silent(self._shown_url, self.retry.unavailable_s, self.clock())
             waited += wait
             number += 1
             await self.sleep(wait)

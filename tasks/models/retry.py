@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any, Final
 
+from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import (
     BudgetRefused,
     ModelAuthRefused,
@@ -30,6 +31,8 @@ from tfgrpo.stores.errors import (
 from tfgrpo.stores.json_values import json_of, mapping_of
 from tfgrpo.stores.packaged import packaged_yaml
 
+# Seconds without an answer after which an endpoint is reported.
+OUTAGE_S: Final = 5.0
 # Statuses of an endpoint, or of the proxy in front of it, that may answer the same request later.
 UNAVAILABLE: Final = frozenset({429, 502, 503, 504, 529})
 # What calls do without once an endpoint has refused it: the header ``Idempotency-Key``, and a model's own reasoning with the
@@ -161,6 +164,31 @@ class RetryPolicy:
             # At least the backoff: a server that always answers "now" must not be asked without pause.
             wait = max(wait, named + rng.uniform(0.0, self.base_s))
         return max(0.0, min(wait, left))
+
+
+class Outages:
+    """Endpoints that calls wait for: one is reported to ``say`` when it has been silent for a while, and its next answer."""
+
+    def __init__(self) -> None:
+        self.say: Callable[[str], object] = lambda _: None
+        self._since: dict[str, datetime] = {}
+        self._reported: set[str] = set()
+
+    def silent(self, url: str, patience_s: float, now: datetime) -> None:
+        """Note an attempt that an endpoint did not take, and that is repeated for ``patience_s``."""
+        since = self._since.setdefault(url, now)
+        # A few lost connections are no outage.
+        if url not in self._reported and (now - since).total_seconds() >= OUTAGE_S:
+            self._reported.add(url)
+            again = f"calls are asked again for up to {patience_s:g} s"
+            self.say(f"warning: endpoint {url} has not answered since {since:%H:%M} UTC; {again}")
+
+    def answered(self, url: str, clock: Clock) -> None:
+        """Note an answer."""
+        since = self._since.pop(url, None)
+        if since is not None and url in self._reported:
+            self._reported.remove(url)
+            self.say(f"the endpoint answers again, after {(clock() - since).total_seconds():.0f} s")
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:

@@ -32,7 +32,7 @@ from tfgrpo.stores.telemetry.setup import configure
 from tfgrpo.tasks.actors.registry import ToolActor, build_actor, listed_tools
 from tfgrpo.tasks.models.chat import ChatClient, JournaledModel, RoleModels
 from tfgrpo.tasks.models.endpoint import Endpoint, endpoint_of, scrubber
-from tfgrpo.tasks.models.retry import RetryPolicy
+from tfgrpo.tasks.models.retry import Outages, RetryPolicy
 from tfgrpo.tasks.models.transport import open_transport
 from tfgrpo.tasks.runtime.runtime import Gateway, RunContext, Runtime
 
@@ -75,7 +75,8 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
     resources.callback(ledger.close)
     threads = RewarderThreads(settings.tfgrpo.concurrency)
     resources.callback(threads.shutdown)
-    clients = {} if context.replay else await open_clients(context, ledger, ends=journaled)
+    outages = Outages()
+    clients = {} if context.replay else await open_clients(context, ledger, ends=journaled, outages=outages)
     for client in clients.values():
         resources.push_async_callback(client.aclose)
     rewarders = scorers_of(settings)
@@ -106,12 +107,15 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
         threads=threads,
         gateway=Gateway(clients.get("actor")),
         scrub=scrubber(*(client.endpoint for client in clients.values())),
+        outages=outages,
         telemetry=telemetry,
         resources=resources,
     )
 
 
-async def open_clients(context: RunContext, ledger: Ledger, *, ends: bool = False) -> dict[ModelRole, ChatClient]:
+async def open_clients(
+    context: RunContext, ledger: Ledger, *, ends: bool = False, outages: Outages | None = None
+) -> dict[ModelRole, ChatClient]:
     """Return the client of each role. Those of one address share connections and limits; ``ends`` as ``ChatClient`` has it."""
     settings, concurrency = context.settings, context.settings.tfgrpo.concurrency
     app: Callable[..., Any] | None = None
@@ -137,6 +141,7 @@ async def open_clients(context: RunContext, ledger: Ledger, *, ends: bool = Fals
                     concurrency=concurrency,
                     run=context.unique_name,
                     ends=ends,
+                    outages=outages or Outages(),
                     ledger=ledger,
                     # A model without a price has an unknown cost; the simulated one has an invented price.
                     prices=context.models.price_list(role),

@@ -39,6 +39,7 @@ from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions
 from tfgrpo.stores.text import replace_surrogates
 from tfgrpo.tasks.models.base import ChatModel, ChatReply, ChatRequest, Message, ToolSpec
 from tfgrpo.tasks.models.endpoint import Scrub
+from tfgrpo.tasks.models.retry import Outages
 from tfgrpo.tasks.models.wire import request_digest
 from tfgrpo.tasks.shapes import Frame, GroupSpec, ToolMetricEvent, Trajectory, model_frame, tool_frame
 from tfgrpo.tasks.tools.schema import ListedTool, Tool, ToolResult, run_tool
@@ -143,6 +144,7 @@ class Runtime:
     ledger: Ledger
     slots: asyncio.Semaphore
     threads: RewarderThreads
+    outages: Outages = field(default_factory=Outages)
     scrub: Scrub = replace_surrogates
     """Removes the API keys from text of foreign code, before it is recorded or shown."""
     gateway: Gateway = field(default_factory=Gateway)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import socket
 import threading
 import time
@@ -223,7 +224,11 @@ def test_a_wrong_key_is_refused_at_once_beside_another_endpoint_that_is_away(tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_endpoint_that_is_away_in_mid_run_loses_no_attempt(tmp_path):
+@pytest.mark.parametrize("reported_after_s", [0.3, 60.0])
+def test_an_endpoint_that_is_away_in_mid_run_loses_no_attempt_and_is_reported_when_it_takes_long(
+    tmp_path, monkeypatch, reported_after_s
+):
+    monkeypatch.setattr("tfgrpo.tasks.models.retry.OUTAGE_S", reported_after_s)
     with Server() as server:
         until = []
 
@@ -233,9 +238,18 @@ def test_an_endpoint_that_is_away_in_mid_run_loses_no_attempt(tmp_path):
             return 503 if until and time.monotonic() < until[0] else None
 
         server.before_answer = away
-        summary = run(tmp_path, run_id=RUN, **on_server(server, model__max_retries=0))
+        waits = Waits(lambda: None)
+        summary = run(tmp_path, run_id=RUN, observer=waits, **on_server(server, model__max_retries=0))
     assert (summary.status, summary.details["lost"]["rollouts"]) == ("finished", 0), summary.message
     assert server.answered[503] > 0
+    if reported_after_s > 1.0:
+        assert waits.said == []
+        return
+    silent, answers = waits.said
+    assert re.fullmatch(
+        rf"warning: endpoint {server.url} has not answered since \d\d:\d\d UTC; calls are asked again for up to 20 s", silent
+    )
+    assert re.fullmatch(r"the endpoint answers again, after \d+ s", answers)
 
 
 def test_a_night_of_a_deployment_that_is_refused_is_listed_with_the_reason(tmp_path):
