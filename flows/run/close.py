@@ -81,7 +81,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
         status=status,
         message=message,
         ended_at=session.clock().isoformat(),
-        tfgrpo=session.books.tfgrpo_block(session.learning),
+        tfgrpo=session.books.tfgrpo_block(),
         decision=decision,
         saturated=saturated,
         ledger={**dataclasses.asdict(totals), "spent": spending(totals), **_of_task(session)},
@@ -272,7 +272,7 @@ def _stages(session: Session) -> list[dict[str, Any]]:
 def _details(
     session: Session, status: Status, decision: dict[str, Any] | None, report: Path | None, timing: dict[str, float]
 ) -> dict[str, Any]:
-    books, totals, credit = session.books, session.runtime.ledger.totals(), session.learning.credit
+    books, totals, credit = session.books, session.runtime.ledger.totals(), session.books.state.credit
     resume = f"--resume {session.run_id}" if status in {"stopped", "failed"} and session.replay_of is None else None
     if resume is not None and books.first_batch is not None and books.first_batch.stops:
         resume += " --allow-zero"
@@ -286,7 +286,7 @@ def _details(
                 "id": entry.experience_id,
                 "polarity": entry.polarity,
                 "text": entry.summary32,
-                **lesson_json(credit.known[entry.experience_id], credit, books.in_force(session.learning)),
+                **lesson_json(credit.known[entry.experience_id], credit, books.in_force),
             }
             for entry in credit.on_trial
         ],

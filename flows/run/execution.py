@@ -35,7 +35,7 @@ from tfgrpo.flows.run.close import close_books, close_killed, list_unbegun, noti
 from tfgrpo.flows.run.damage import record_files, refuse_damage
 from tfgrpo.flows.run.index import is_unclosed, killed_nights, lock_run, new_run_id, refuse_pruned, runs_of
 from tfgrpo.flows.run.lessons import conditions_of, memory_of, starting_library, store_of
-from tfgrpo.flows.run.loop.books import Books, LearningState, RunGroups, Session, recorded_failures, stopwatch
+from tfgrpo.flows.run.loop.books import Books, RunGroups, Session, State, recorded_failures, stopwatch
 from tfgrpo.flows.run.loop.learn import learn, measure, measure_on_demand, open_sealed
 from tfgrpo.flows.run.prepare import Prepared, check_endpoint_of, continued, counted_again, prepare, refuse_taken, run_context
 from tfgrpo.pipelines.datasets.items import Item, item_texts
@@ -330,15 +330,15 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             runtime = call_blocking(context, _itself)
             if request.resume is not None:
                 runtime.ledger.start_at_least(known.spent)
-            books = Books(context.paths, run_id, task.credit, plan.rewarders)
             fields = _opening_fields(prepared, context, in_force, clock)
+            books = Books(context.paths, run_id, task.credit, _state(plan, in_force, fields["began_with"]), plan.rewarders)
             books.manifest.update(**fields, **_identity(plan), files={}, task_files={})
         happened = (*prepared.happened, *outdated, *known.warnings, *_lost_before(runtime.journal, fields))
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)
         for warning in warnings:
             books.manifest.warn(warning, lasting=warning in happened)
-        # Called by the event loop, outside the context that says which flow run this is.
-        runtime.outages.say = partial(copy_context().run, observer.waiting)
+        flow_context = copy_context()  # which says what flow run this is, and the event loop has another
+        runtime.outages.say = lambda what: flow_context.run(observer.waiting, what)
         session = Session(
             plan=plan,
             run_id=run_id,
@@ -347,7 +347,6 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             store=store_of(plan, task, clock=clock),
             books=books,
             observer=observer,
-            learning=_learning(plan, in_force, fields["began_with"]),
             in_force=in_force,
             conditions=conditions_of(plan),
             measures=prepared.request.measures,
@@ -417,7 +416,7 @@ def _night_fields(prepared: Prepared) -> dict[str, Any]:
     return fields
 
 
-def _learning(plan: Plan, in_force: Library, began: Mapping[str, Any]) -> LearningState:
+def _state(plan: Plan, in_force: Library, began: Mapping[str, Any]) -> State:
     night = plan.settings.tfgrpo.night or 0
     memory = memory_of(
         store_of(plan),
@@ -429,7 +428,7 @@ def _learning(plan: Plan, in_force: Library, began: Mapping[str, Any]) -> Learni
         conditions=conditions_of(plan),
         in_force_ids=[entry.experience_id for entry in in_force.entries],
     )
-    return LearningState.of(replace(memory, kept_out=began["kept_out"]), began["remembered"])
+    return State.of(replace(memory, kept_out=began["kept_out"]), began["remembered"])
 
 
 def _lost_before(journal: Journal | None, fields: Mapping[str, Any]) -> Iterator[str]:

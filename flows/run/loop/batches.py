@@ -64,26 +64,25 @@ def prompts(session: Session, chosen: Sequence[Sequence[ExperienceRecord]]) -> l
     return texts
 
 
-def learning_batches(session: Session, cohort: Cohort, epoch: int) -> Iterator[list[GroupSpec]]:
-    """Yield the groups of each batch of a cohort, with the lessons that are on trial when the batch is asked for."""
-    positions, draws = count(), iter(cohort.draws)
-    for batch, items in enumerate(cohort.batches):
-        coin = stream(session.settings.tfgrpo.night_seed, "sides", epoch, batch)
-        trial = session.learning.credit.on_trial
-        # Few divisions keep a common beginning of prompts.
-        divisions = [random_halves(trial, coin) for _ in range(min(RULES.designs, len(items)) if trial else 1)]
-        texts = prompts(session, [half for division in divisions for half in division])
-        pairs = list(zip(texts[::2], texts[1::2], strict=True))
-        shuffled = [pairs[at % len(pairs)] for at in range(len(items))]
-        coin.shuffle(shuffled)
-        # Which side is first is by lot: it may do better for that alone.
-        sides = [(one, other) if coin.random() < 0.5 else (other, one) for one, other in shuffled]
-        placed = zip(islice(positions, len(items)), items, islice(draws, len(items)), sides, strict=True)
-        specs = []
-        for position, item, draw, (one, other) in placed:
-            key = GroupKey(epoch, "train", "group", batch, item.id, draw, session.run_id)
-            specs.append(two_sided(group_spec(session, key, position, item, other, session.plan.group_size), one, coin))
-        yield specs
+def learning_groups(
+    session: Session, cohort: Cohort, epoch: int, batch: int, trial: Sequence[ExperienceRecord]
+) -> list[GroupSpec]:
+    """Return the groups of a batch of a cohort, each side with a random half of the lessons on trial."""
+    items, first = cohort.batches[batch], sum(map(len, cohort.batches[:batch]))
+    coin = stream(session.settings.tfgrpo.night_seed, "sides", epoch, batch)
+    # Few divisions keep a common beginning of prompts.
+    divisions = [random_halves(trial, coin) for _ in range(min(RULES.designs, len(items)) if trial else 1)]
+    texts = prompts(session, [half for division in divisions for half in division])
+    pairs = list(zip(texts[::2], texts[1::2], strict=True))
+    shuffled = [pairs[at % len(pairs)] for at in range(len(items))]
+    coin.shuffle(shuffled)
+    # Which side is first is by lot: it may do better for that alone.
+    sides = [(one, other) if coin.random() < 0.5 else (other, one) for one, other in shuffled]
+    specs = []
+    for position, (item, (one, other)) in enumerate(zip(items, sides, strict=True), start=first):
+        key = GroupKey(epoch, "train", "group", batch, item.id, cohort.draws[position], session.run_id)
+        specs.append(two_sided(group_spec(session, key, position, item, other, session.plan.group_size), one, coin))
+    return specs
 
 
 def two_sided(spec: GroupSpec, one: PackText, coin: Random) -> GroupSpec:
@@ -113,8 +112,12 @@ def unlearned_batches(session: Session, cohort: Cohort) -> Iterator[list[GroupSp
         ]
 
 
-def row_of(session: Session, source: RowSource, spec: GroupSpec, result: GroupResult) -> Row:
-    """Return the row of a learning or measuring group. One that has a single side names no lesson."""
+def rows_of(session: Session, source: RowSource, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> list[Row]:
+    """Return the rows of learning or measuring groups. One that has a single side names no lesson."""
+    return [_row(session, source, *each) for each in zip(specs, results, strict=True)]
+
+
+def _row(session: Session, source: RowSource, spec: GroupSpec, result: GroupResult) -> Row:
     texts = (spec.first_half or spec.pack, spec.pack)
     one, other = (text.experience_ids for text in texts)
     arms = spec.arms if spec.first_half is not None else (spec.key.arm, None)
@@ -171,33 +174,37 @@ def group_spec(session: Session, key: GroupKey, position: int, item: Item, pack:
     )
 
 
-def run_batch(session: Session, specs: Sequence[GroupSpec]) -> list[GroupResult]:
+def run_batch(session: Session, specs: Sequence[GroupSpec], sums: EpochSums) -> list[GroupResult]:
     """Run and record the groups of a batch, and return their results in the order of the specs.
 
     Raises ``BudgetRefused`` or ``RunAborted`` before anything of the batch is recorded, so that a resumed run tries
     again what was refused or broken; and ``NothingRight`` as ``_check_first_batch`` does.
     """
     with closing(run_groups(session, specs)) as arriving:
-        results = _accepted(session, specs, list(arriving))
+        results = _accepted(session, specs, list(arriving), sums.learning)
     record_batch(session, results)
+    sums.add(results)
     _check_first_batch(session, specs, results)
     return results
 
 
-def accept_batches(session: Session, batches: Sequence[Sequence[GroupSpec]]) -> Generator[list[GroupResult], None, None]:
-    """Run independent batches concurrently; record and yield each once it and all before it are complete.
+def run_epoch(
+    session: Session, epoch: int, phase: Phase, batches: Sequence[Sequence[GroupSpec]]
+) -> Generator[list[GroupResult], None, None]:
+    """Run an epoch of independent batches concurrently; record and yield each once it and all before it are complete.
 
     Raises as ``run_batch`` does, but for ``NothingRight``; closing the generator abandons the groups that run.
     """
     batch_of = {spec.group_id: number for number, specs in enumerate(batches) for spec in specs}
     arrived: list[list[GroupResult]] = [[] for _ in batches]
-    turn = 0
-    with closing(run_groups(session, [spec for specs in batches for spec in specs])) as arriving:
+    turn, specs = 0, [spec for batch in batches for spec in batch]
+    with open_epoch(session, epoch, phase, len(specs)) as sums, closing(run_groups(session, specs)) as arriving:
         for result in arriving:
             arrived[batch_of[result.group_id]].append(result)
             while turn < len(batches) and len(arrived[turn]) == len(batches[turn]):
-                results = _accepted(session, batches[turn], arrived[turn])
+                results = _accepted(session, batches[turn], arrived[turn], sums.learning)
                 record_batch(session, results)
+                sums.add(results)
                 yield results
                 arrived[turn] = []
                 turn += 1
@@ -306,7 +313,10 @@ def _excerpt(session: Session, rollout: RolloutRecord, item: Item) -> AttemptExc
     return AttemptExcerpt(rollout.rollout_id, item.id, question, reference, ending, verdict)
 
 
-def _accepted(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[GroupResult]) -> list[GroupResult]:
+def _accepted(
+    session: Session, specs: Sequence[GroupSpec], arrived: Sequence[GroupResult], so_far: Losses
+) -> list[GroupResult]:
+    """Return the results in the order of the specs. ``so_far``: learning steps of the epoch before them."""
     order = {spec.group_id: index for index, spec in enumerate(specs)}
     results = sorted(arrived, key=lambda result: order[result.group_id])
     for result in results:
@@ -332,7 +342,7 @@ def _accepted(session: Session, specs: Sequence[GroupSpec], arrived: Sequence[Gr
             raise ModelNotFound(f"{said}; begin a new run with the right model, or resume this one with the right --base-url")
         raise RunAborted(said)
     failures = [result.reflection_failure for result in results if result.reflected]
-    lost, so_far = [failure for failure in failures if failure is not None], session.learning.losses
+    lost = [failure for failure in failures if failure is not None]
     asked, missing = so_far.asked + len(failures), so_far.lost + len(lost)
     if lost and missing >= _LEAST_LEARNING_LOST and missing / asked > limit:
         raise RunAborted(
@@ -352,11 +362,11 @@ def draw_cohort(session: Session, epoch: int) -> Cohort:
 @contextmanager
 def open_epoch(session: Session, epoch: int, phase: Phase, groups: int, *, last: int | None = None) -> Iterator[EpochSums]:
     """Start an epoch of ``groups`` groups, and close its books at the end. ``last`` is the number of the last epoch."""
-    learning, settings = session.learning, session.settings.tfgrpo
+    settings = session.settings.tfgrpo
     temperature = settings.temperature.eval if phase == "eval" else settings.temperature.train
     start = EpochStart(epoch, last or settings.epochs, phase, groups, temperature)
     sums = EpochSums(start, session.plan.score_range)
-    learning.losses, began = sums.learning, perf_counter()
+    began = perf_counter()
     session.observer.epoch_started(start)
     pack = session.plan.pack.manifest
     with session.telemetry.epoch_span(
@@ -370,8 +380,8 @@ def open_epoch(session: Session, epoch: int, phase: Phase, groups: int, *, last:
         seed=settings.seed,
     ):
         yield sums
-    end = sums.end(learning.credit.on_trial)
-    session.books.epoch_ended(end, learning)
+    end = sums.end(session.books.state.credit.on_trial)
+    session.books.epoch_ended(end)
     session.telemetry.record(
         "epoch",
         epoch=epoch,

@@ -64,36 +64,32 @@ def recorded_failures(paths: RunPaths) -> dict[str, dict[str, dict[str, Abstaine
     return found
 
 
-@dataclasses.dataclass(slots=True)
-class LearningState:
-    """Mutable learning state of one run."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class State:
+    """What a run knows of its lessons. Each step of the loop returns a new one."""
 
     memory: Memory
     credit: Credit
-    remembered: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    remembered: Mapping[str, int]
     """Texts of rejected proposals with how often they were rejected, shown to the curator."""
-    rejected: list[tuple[str, str]] = dataclasses.field(default_factory=list)
-    proposals: Counter[str] = dataclasses.field(default_factory=Counter)
-    """What became of the proposals: refused before curation, or by it confirmed, contradicted, new, useless."""
-    stored: int = 0
-    losses: Losses = dataclasses.field(default_factory=Losses)
 
     @classmethod
-    def of(cls, memory: Memory, remembered: Mapping[str, int]) -> LearningState:
-        """Return the state of a run that starts with this memory."""
+    def of(cls, memory: Memory, remembered: Mapping[str, int]) -> State:
+        """Return the state of a run that knows just this."""
         return cls(memory, credit_of(memory), remembered)
-
-    def add(self, records: Iterable[ExperienceRecord] = (), lines: Iterable[CreditLine] = ()) -> None:
-        """Add what a batch or the sweep has learned."""
-        self.memory = self.memory.plus(records, lines)
-        self.credit = credit_of(self.memory)
 
 
 class Books:
     """Manifest, line files and totals of one run. The flow process is the only writer of these files."""
 
-    def __init__(self, paths: RunPaths, run_id: str, credit: Path, rewarders: Sequence[Weighted] = ()) -> None:
-        """``credit``: the file of the task, ``credit.jsonl``."""
+    def __init__(self, paths: RunPaths, run_id: str, credit: Path, state: State, rewarders: Sequence[Weighted] = ()) -> None:
+        """``credit``: the file of the task, ``credit.jsonl``. ``state``: what the run begins with."""
+        self.state = state
+        """As of the last step on record: what a run knows that ends early."""
+        self.stored = 0
+        self.rejected: list[tuple[str, str]] = []
+        self.proposals: Counter[str] = Counter()
+        """What became of the proposals: refused before curation, or by it confirmed, contradicted, new, useless."""
         self.credit = CreditFile(credit)
         self.manifest = ManifestFile(paths.manifest)
         self.epochs: list[EpochEnd] = []
@@ -130,6 +126,20 @@ class Books:
         items = [item.id for item in cohort.items]
         self._cohorts[str(epoch)] = {"items": items, "sampling": dict(cohort.metadata)}
         self.manifest.update(cohorts=self._cohorts)
+
+    def learned(
+        self,
+        state: State,
+        lines: Sequence[CreditLine],
+        records: Sequence[ExperienceRecord] = (),
+        remembered: Mapping[str, int] | None = None,
+    ) -> State:
+        """Write lines of credit, and return the state with them and with records that have been stored."""
+        self.credit.append(lines)
+        self.stored += len(records)
+        remembered = state.remembered if remembered is None else remembered
+        self.state = State.of(state.memory.plus(records, lines), remembered)
+        return self.state
 
     def prompts(self, packs: Iterable[PackText]) -> None:
         """Write system texts as sent, once each."""
@@ -184,7 +194,7 @@ class Books:
             if not isinstance(rollout.outcome, Refused):
                 self.attempts.attempt(rollout.outcome)
 
-    def epoch_ended(self, end: EpochEnd, learning: LearningState) -> None:
+    def epoch_ended(self, end: EpochEnd) -> None:
         """Write the summary of an epoch into metrics and manifest, with warnings for its losses."""
         self.epochs.append(end)
         if failures := self._failures.get((end.epoch, end.phase)):
@@ -200,12 +210,13 @@ class Books:
                 for each in self.epochs
             }
         )
-        self.manifest.update(tfgrpo=self.tfgrpo_block(learning))
+        self.manifest.update(tfgrpo=self.tfgrpo_block())
         for warning in end.warnings:
             self.manifest.warn(warning)
 
-    def tfgrpo_block(self, learning: LearningState) -> dict[str, Any]:
+    def tfgrpo_block(self) -> dict[str, Any]:
         """Return the ``tfgrpo`` block of the manifest (requirement 68). An unknown cost is None."""
+        credit = self.state.credit
         return {
             "epochs": [
                 {
@@ -217,26 +228,24 @@ class Books:
                 for end in self.epochs
             ],
             "lost": {"rollouts": self.attempts.lost, "of": self.attempts.asked, "mostly": self.attempts.mostly},
-            "experiences_written": learning.stored,
-            "on_trial": [entry.experience_id for entry in learning.credit.on_trial],
-            "lessons": {
-                name: lesson_json(lesson, learning.credit, self.in_force(learning))
-                for name, lesson in learning.credit.known.items()
-            },
-            "proposals": dict(learning.proposals),
+            "experiences_written": self.stored,
+            "on_trial": [entry.experience_id for entry in credit.on_trial],
+            "lessons": {name: lesson_json(lesson, credit, self.in_force) for name, lesson in credit.known.items()},
+            "proposals": dict(self.proposals),
             "screened": dict(self.refused_lessons),
-            "remembered": dict(learning.remembered),
+            "remembered": dict(self.state.remembered),
             "reward_scores": {
                 name: {"mean": total / count, "count": count} for name, (total, count) in sorted(self._scores.items())
             },
             "calibration": self.judges.as_json(),
             "per_tool_metrics": [{**to_builtins(tool), "tool_cost_usd": tool.cost_usd} for tool in self._tools],
-            "rejected": [list(pair) for pair in learning.rejected],
+            "rejected": [list(pair) for pair in self.rejected],
         }
 
-    def in_force(self, learning: LearningState) -> Sequence[str]:
-        """Return what is in force by the run's decision; before it, what was when the run began."""
-        return learning.memory.in_force if self.decision is None else self.decision.experience_ids
+    @property
+    def in_force(self) -> Sequence[str]:
+        """What is in force by the run's decision; before it, what was when the run began."""
+        return self.state.memory.in_force if self.decision is None else self.decision.experience_ids
 
     def _score(self, name: str, value: float) -> None:
         total = self._scores.setdefault(name, [0.0, 0])
@@ -348,7 +357,6 @@ class Session:
     store: ExperienceStore
     books: Books
     observer: Observer
-    learning: LearningState
     in_force: Library
     conditions: str
     """Digest of model, actor, pack and rewarders, under which rows are measured."""

@@ -12,28 +12,29 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import cycle, islice, takewhile
+from itertools import chain, cycle, islice, takewhile
 from statistics import fmean
 from typing import Final
 
+from tfgrpo.flows.console.observer import Losses
 from tfgrpo.flows.orchestration.request import Control, Measuring
 from tfgrpo.flows.run.lessons import decided_library, library_of, signatures_in, store_of, verified
 from tfgrpo.flows.run.loop.batches import (
-    accept_batches,
     draw_cohort,
     group_spec,
-    learning_batches,
+    learning_groups,
     open_epoch,
     prompts,
     record_failure,
     refuse_unscored,
-    row_of,
+    rows_of,
     run_batch,
+    run_epoch,
     two_sided,
     two_sided_row,
     unlearned_batches,
 )
-from tfgrpo.flows.run.loop.books import Session
+from tfgrpo.flows.run.loop.books import Session, State
 from tfgrpo.prompt_packs.stamps import without_meaning
 from tfgrpo.rewarders.scorer import Range
 from tfgrpo.rewarders.statistics.credit import mean_difference
@@ -73,23 +74,18 @@ SIDES: Final[tuple[Arm, Arm]] = ("library", "none")
 
 def learn(session: Session) -> Decision:
     """Learn in epochs 1 … E-1, sweep what would follow against no lessons in epoch E, and return the decision on record."""
+    books, state = session.books, session.books.state
     for epoch in range(1, session.settings.tfgrpo.epochs):
         cohort = draw_cohort(session, epoch)
         with open_epoch(session, epoch, "train", len(cohort.items)) as sums:
-            for groups in learning_batches(session, cohort, epoch):
-                results = run_batch(session, groups)
-                credit(session, [row_of(session, "learning", *each) for each in zip(groups, results, strict=True)])
-                curate(session, groups, results)
-                sums.add(results)
-    swept = sweep(session)
+            for batch in range(len(cohort.batches)):
+                groups = learning_groups(session, cohort, epoch, batch, state.credit.on_trial)
+                results = run_batch(session, groups, sums)
+                state = books.learned(state, rows_of(session, "learning", groups, results))
+                state = curate(session, state, groups, results, sums.learning)
+    swept, state = sweep(session, state)
     refuse_unscored(session)
-    return decide(session, swept)
-
-
-def credit(session: Session, rows: Sequence[Row]) -> None:
-    """Write rows, and let the posterior follow from them."""
-    session.books.credit.append(rows)
-    session.learning.add(lines=rows)
+    return decide(session, state, swept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +107,11 @@ class Swept:
         return [fmean(one) - fmean(other) for one, other in pairs if one and other]
 
 
-def sweep(session: Session) -> Swept:
+def sweep(session: Session, state: State) -> tuple[Swept, State]:
     """Run what would follow against no lessons, and credit the rows. Nothing is run where nothing would follow."""
-    follows = session.learning.credit.follows
-    if not follows:
-        return Swept()
-    swept, score_range = swept_sides(session, follows), session.plan.score_range
+    if not state.credit.follows:
+        return Swept(), state
+    swept, score_range = swept_sides(session, state.credit.follows), session.plan.score_range
     _warn_of_scale(session, [reward for side in swept.rewards.values() for each in side.values() for reward in each])
     rows = []
     for item in session.plan.eval_items:
@@ -124,8 +119,7 @@ def sweep(session: Session) -> Swept:
         lost = [swept.lost[arm][item.id] for arm in SIDES]
         line, lessons = f"sweep/{item.id}", (swept.lessons, ())
         rows.append(two_sided_row(session, "sweep", line, item.id, lessons=lessons, rewards=rewards, lost=lost))
-    credit(session, rows)
-    return swept
+    return swept, session.books.learned(state, rows)
 
 
 def swept_sides(session: Session, lessons: Sequence[ExperienceRecord]) -> Swept:
@@ -150,14 +144,12 @@ def swept_sides(session: Session, lessons: Sequence[ExperienceRecord]) -> Swept:
     rewards: dict[Arm, dict[str, tuple[float, ...]]] = {arm: {} for arm in SIDES}
     lost: dict[Arm, dict[str, int]] = {arm: {} for arm in SIDES}
     canaries = Canaries()
-    with open_epoch(session, epoch, "eval", 2 * len(items)) as sums, closing(accept_batches(session, batches)) as arriving:
-        for accepted in arriving:
-            sums.add(accepted)
-            for result in accepted:
-                scored = scored_rewards(each.outcome for each in result.rollouts)
-                rewards[result.key.arm][result.key.item] = scored
-                lost[result.key.arm][result.key.item] = len(result.rollouts) - len(scored)
-                canaries.add(result.key.arm, result.rollouts)
+    with closing(run_epoch(session, epoch, "eval", batches)) as accepted:
+        for result in chain.from_iterable(accepted):
+            scored = scored_rewards(each.outcome for each in result.rollouts)
+            rewards[result.key.arm][result.key.item] = scored
+            lost[result.key.arm][result.key.item] = len(result.rollouts) - len(scored)
+            canaries.add(result.key.arm, result.rollouts)
     return Swept(rewards, lost, len(items), library.experience_ids, tuple(canaries.alarms()))
 
 
@@ -166,11 +158,11 @@ def measure(session: Session) -> None:
     cohort = draw_cohort(session, 1)
     with open_epoch(session, 1, "eval", len(cohort.items), last=1) as sums:
         for groups in unlearned_batches(session, cohort):
-            sums.add(run_batch(session, groups))
+            run_batch(session, groups, sums)
     refuse_unscored(session)
 
 
-def curate(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> None:
+def curate(session: Session, state: State, specs: Sequence[GroupSpec], results: Sequence[GroupResult], losses: Losses) -> State:
     """Curate a batch and store the new records, all or none, with what was said of the lessons.
 
     Raises ``BudgetRefused`` or ``RunAborted`` when nothing could be decided: a resumed run curates the batch again.
@@ -179,9 +171,9 @@ def curate(session: Session, specs: Sequence[GroupSpec], results: Sequence[Group
         session, [reward for result in results for reward in scored_rewards(each.outcome for each in result.rollouts)]
     )
     if not any(result.proposals or result.judgements or result.contrasts for result in results):
-        return
+        return state
     epoch, batch = specs[0].key.epoch, specs[0].key.batch
-    curation, screened = _ask(session, specs, results), sum(len(result.rejected) for result in results)
+    curation, screened = _ask(session, state, specs, results, losses), sum(len(result.rejected) for result in results)
     records = curation.records
     if not all(session.store.verify_stamp(record) for record in records):  # all of a batch have the stamp of one pack
         unstamped = f"{pluralize(len(records), 'lesson')} neither stored nor injected: not stamped for the pack in force"
@@ -197,29 +189,28 @@ def curate(session: Session, specs: Sequence[GroupSpec], results: Sequence[Group
             record(op=_OPERATIONS[each.operation])
         for _, reason in curation.rejected:
             record(op="rejected", reason="_".join(re.findall(r"[a-z]+", reason.lower())[:4]))  # without figures and names
-    learning = session.learning
-    learning.stored += len(records)
-    learning.remembered = curation.memory
-    learning.rejected.extend(curation.rejected)
-    learning.proposals.update(curation.counts, refused=screened)
+    session.books.rejected.extend(curation.rejected)
+    session.books.proposals.update(curation.counts, refused=screened)
     session.books.refused_lessons.update(curation.refused)
     # Words of lessons that were not stored count for nobody.
     words = curation.words if len(records) == len(curation.records) else ()
-    session.books.credit.append(words)
-    learning.add(records, words)
+    state = session.books.learned(state, words, records, curation.memory)
     session.observer.lessons_stored(records, screened + len(curation.rejected))
-    session.telemetry.record("library", domain=session.domain, active=len(learning.credit.known))
+    session.telemetry.record("library", domain=session.domain, active=len(state.credit.known))
+    return state
 
 
-def _ask(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> CurationResult:
-    learning, epoch, batch = session.learning, specs[0].key.epoch, specs[0].key.batch
+def _ask(
+    session: Session, state: State, specs: Sequence[GroupSpec], results: Sequence[GroupResult], losses: Losses
+) -> CurationResult:
+    epoch, batch = specs[0].key.epoch, specs[0].key.batch
     request = CurationInput(
         epoch=epoch,
         batch=batch,
         groups=tuple(results),
-        known=learning.credit.known,
+        known=state.credit.known,
         items={spec.item.id: spec.item for spec in specs},
-        rejected_before=learning.remembered,
+        rejected_before=state.remembered,
     )
     with session.telemetry.span("tfgrpo.optimize", epoch=epoch, batch=batch):
         curation = call_blocking(session.context, partial(curate_batch, request))
@@ -232,7 +223,7 @@ def _ask(session: Session, specs: Sequence[GroupSpec], results: Sequence[GroupRe
         record_failure(session, broken)
     sentence = spend.failure.sentence if spend.failure else None
     for number in range(curation.asked):
-        learning.losses.add(sentence if number < curation.lost else None)
+        losses.add(sentence if number < curation.lost else None)
     if curation.lost:
         reason = spend.failure.reason if spend.failure else "no usable answer"
         session.books.manifest.warn(
@@ -250,7 +241,7 @@ def _warn_of_scale(session: Session, rewards: Sequence[float]) -> None:
 RETIRED: Final = "a lesson that was retired since this run began stays out"
 
 
-def decide(session: Session, swept: Swept) -> Decision:
+def decide(session: Session, state: State, swept: Swept) -> Decision:
     """Decide by all rows and held-out ones, and return the decision on record. Raises ``StoreError``.
 
     A run that is resumed after its end keeps its decision. Decisions of concurrent runs are serialized, and what a person or
@@ -263,7 +254,7 @@ def decide(session: Session, swept: Swept) -> Decision:
         if session.replay_of is not None:  # of its task, up to the decision of its run
             decisions = read_decisions(session.replay_of.promotions)
             earlier = list(takewhile(lambda one: one.run_id != session.run_id, decisions))
-        return _decision(session, swept, earlier)
+        return _decision(session, state, swept, earlier)
 
     recorded = record_decided(session.task.promotions, decision)
     if recorded is None:
@@ -281,8 +272,8 @@ def _alarms(session: Session, swept: Swept, follows: Library, accepted: Collecti
     return tuple(each if each.sign in accepted else each.model_copy(update={"suspects": suspects}) for each in swept.alarms)
 
 
-def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> Decision:
-    simulated, memory = session.plan.simulated, replace(session.learning.memory, swept=swept.lessons)
+def _decision(session: Session, state: State, swept: Swept, earlier: Sequence[Decision]) -> Decision:
+    simulated, memory = session.plan.simulated, replace(state.memory, swept=swept.lessons)
     credit, out = credit_of(memory), kept_out(earlier, simulated=simulated)
     store = store_of(session.plan, session.replay_of or session.task)
     now = verified(decided_library(store, in_force(earlier, simulated=simulated)), store)
@@ -330,11 +321,11 @@ def _decision(session: Session, swept: Swept, earlier: Sequence[Decision]) -> De
 
 
 def measure_on_demand(session: Session, asked: Measuring) -> str:
-    """Measure lessons, or what is in force against a control; return a sentence for people. Raises as ``accept_batches``."""
+    """Measure lessons, or what is in force against a control; return a sentence for people. Raises as ``run_epoch``."""
     draw_cohort(session, session.settings.tfgrpo.epochs)  # of an epoch that does not learn
     if asked.control is not None:
         return _compare_with_control(session, asked.control)
-    trial = {each.experience_id: each for each in (*session.in_force.entries, *session.learning.credit.on_trial)}
+    trial = {each.experience_id: each for each in (*session.in_force.entries, *session.books.state.credit.on_trial)}
     lessons = library_of(store_of(session.plan), asked.lessons).entries if asked.lessons else tuple(trial.values())
     if not lessons:
         return "nothing was measured: no lesson is on trial or in force"
@@ -377,7 +368,7 @@ def _compare_with_control(session: Session, control: Control) -> str:
 
 def _measured_before(session: Session) -> int:
     """Return how many groups of the task have measured: the next ones go on with other items and tosses."""
-    return sum(sums.rows for sides, sums in session.learning.memory.tally.rows.items() if sides.source == "measure")
+    return sum(sums.rows for sides, sums in session.books.state.memory.tally.rows.items() if sides.source == "measure")
 
 
 def _measured(session: Session, sides: Sequence[tuple[PackText, PackText]], control: Control | None = None) -> list[Row]:
@@ -398,13 +389,12 @@ def _measured(session: Session, sides: Sequence[tuple[PackText, PackText]], cont
         specs.append(two_sided(replace(spec, pack=texts[1]), texts[0], coin))
     batches = [specs[at : at + size] for at in range(0, len(specs), size)]
     rows: list[Row] = []
-    with open_epoch(session, epoch, "measure", len(specs)) as sums, closing(accept_batches(session, batches)) as arriving:
-        for batch, results in zip(batches, arriving, strict=True):
-            sums.add(results)
-            found = [row_of(session, "measure", *each) for each in zip(batch, results, strict=True)]
-            rows += found
+    with closing(run_epoch(session, epoch, "measure", batches)) as accepted:
+        for batch, results in zip(batches, accepted, strict=True):
+            measured = rows_of(session, "measure", batch, results)
+            rows += measured
             if control is None:
-                credit(session, found)
+                session.books.learned(session.books.state, measured)
     return rows
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.agents import steps as kit
-from tfgrpo.flows.run.loop.books import Books
+from tfgrpo.flows.run.loop.books import Books, State
 from tfgrpo.stores.batch.shapes import LogProbs, Rollout, RolloutGroup, RolloutUsage, Sampling
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.runs import ManifestFile
@@ -15,6 +15,8 @@ from tfgrpo.tasks.exports.choosing import ExportOptions, ExportReport
 from tfgrpo.tasks.exports.exporting import export_groups
 from tfgrpo.tasks.exports.run_reading import facts_of_run, groups_of_run
 from tfgrpo.tasks.group import run_group
+from tfgrpo.tasks.learning.credit import Memory
+from tfgrpo.tasks.learning.tally import Tally
 
 STAMP = "ab" * 32
 
@@ -65,7 +67,7 @@ async def recorded_run(folder: Path, script: Any, specs: Any, **runtime: Any) ->
     run = task.run("run")
     running = kit.runtime(script, run.root, **runtime)
     results = [await run_group(spec, running) for spec in specs]
-    books = Books(run, "run", task.credit)
+    books = Books(run, "run", task.credit, State.of(Memory((), Tally(), night=0, conditions="", slots=12), {}))
     books.prompts(half.pack for spec in specs for half, _ in spec.halves)
     books.items(spec.item for spec in specs)
     books.groups(results)

@@ -3,7 +3,7 @@
 import itertools
 import json
 from collections import Counter, defaultdict
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -29,7 +29,7 @@ from tests.support.runs.running import (
     run,
     store,
 )
-from tfgrpo.flows.console.observer import EpochStart, EpochSums, Losses
+from tfgrpo.flows.console.observer import EpochStart, EpochSums
 from tfgrpo.flows.run.execution import execute
 from tfgrpo.flows.run.loop import batches as running_batches
 from tfgrpo.flows.run.loop.learn import RETIRED
@@ -219,9 +219,11 @@ def test_batches_of_the_sweep_run_at_once_and_are_accepted_whole_and_in_their_or
 
     monkeypatch.setattr(running_batches, "run_groups", run_groups)
     monkeypatch.setattr(running_batches, "record_batch", record_batch)
+    sums = EpochSums(EpochStart(3, 3, "eval", 6, 0.3))
+    monkeypatch.setattr(running_batches, "open_epoch", lambda *_: nullcontext(sums))
     limits = SimpleNamespace(tfgrpo=SimpleNamespace(max_lost_share=0.0))
-    session = SimpleNamespace(settings=limits, learning=SimpleNamespace(losses=Losses()))
-    coming = running_batches.accept_batches(session, batches)
+    session = SimpleNamespace(settings=limits)
+    coming = running_batches.run_epoch(session, 3, "eval", batches)
     assert [result.group_id for result in next(coming)] == ["g0", "g1"]
     assert asked == [6]
     assert [result.group_id for result in next(coming)] == ["g10", "g11"]
