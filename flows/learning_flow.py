@@ -51,9 +51,8 @@ from tfgrpo.flows.orchestration.deployed import (
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
 from tfgrpo.flows.orchestration.local_server import LocalServer, error_line, in_background, wanted, without_login
 from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Scalar, Status
-from tfgrpo.flows.run.close import report_unbegun
+from tfgrpo.flows.run.close import list_unbegun, report_unbegun
 from tfgrpo.flows.run.execution import as_submitted, execute
-from tfgrpo.flows.run.index import new_run_id, record_unbegun
 from tfgrpo.flows.run.loop.books import RunGroups
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.pipelines.plan.plan import Plan
@@ -292,16 +291,16 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
 def _run_with(fields: Mapping[str, Any], artifacts: Observer) -> RunSummary:
     run = deployed_run()
     try:
-        asked = asked_of(RunRequest, fields)
+        request = asked_of(RunRequest, fields)
     except PrefectUnavailable as error:
         return _unbegun(error, fields, run)
     except ConfigError as error:
         return _unbegun(in_parameters(error, tfgrpo_learning, RunRequest), fields, run)
     if run is not None:
         # The flow run's id stays the same when Prefect runs it again: then the run of this name is resumed.
-        named = {"run_id": asked.run_id or str(run.id)} if asked.earlier is None else {}
-        asked = asked.model_copy(update={"flow_run_id": str(run.id), **named})
-    return _run_here(asked, artifacts)
+        named = {"run_id": request.run_id or str(run.id)} if request.earlier is None else {}
+        request = request.model_copy(update={"flow_run_id": str(run.id), **named})
+    return _run_here(request, artifacts)
 
 
 RUN_BODY: ContextVar[Callable[[Mapping[str, Any], Observer], RunSummary]] = ContextVar("tfgrpo-run-body", default=_run_with)
@@ -310,12 +309,12 @@ RUN_BODY: ContextVar[Callable[[Mapping[str, Any], Observer], RunSummary]] = Cont
 
 def _unbegun(error: TfgrpoError, fields: Mapping[str, Any], run: FlowRun | None) -> RunSummary:
     """Return the summary of a flow run that cannot begin, listed and reported where its parameters name a task."""
-    known = {name: value for name, value in fields.items() if value is not None and not isinstance(value, Unknown)}
+    usable = {name: value for name, value in fields.items() if value is not None and not isinstance(value, Unknown)}
     # A parameter of the deployment beside the same setting of the run would be refused in place of what is wrong.
-    named = {key for name, key in RunRequest.KEYS.items() if name in known}
-    known["settings"] = {key: value for key, value in (known.get("settings") or {}).items() if key not in named}
+    named = {key for name, key in RunRequest.KEYS.items() if name in usable}
+    usable["settings"] = {key: value for key, value in (usable.get("settings") or {}).items() if key not in named}
     try:
-        request = RunRequest.model_validate(known)
+        request = RunRequest.model_validate(usable)
     except ValidationError:
         return RunSummary.refused(None, error) if isinstance(error, ConfigError) else RunSummary("failed", None, str(error), {})
     if run is not None:
@@ -363,10 +362,7 @@ def run_locally(
         flow_run = _FlowRun(prepared.request)
         context, artifacts = flow_run.begin()
     except PrefectUnavailable as error:
-        if prepared.request.earlier is None:
-            run = prepared.plan.paths.run(prepared.request.run_id or new_run_id(utc_now))
-            about = {"pipeline": prepared.plan.settings.pipeline, "simulated": prepared.plan.simulated}
-            record_unbegun(run, "failed", str(error), clock=utc_now, **about)
+        list_unbegun(prepared.request, os.environ, RunSummary("failed", None, str(error), {}), utc_now)
         raise
     observers = Observers(screen.progress, artifacts)
     runner = partial(mapped_groups, stop=stop)
@@ -425,12 +421,12 @@ class _FlowRun:
         return None if error is None else error_line(error)
 
     def _serve(self) -> object:
-        RUN_BODY.set(self._body)
-        asked = self._request
-        shown = {key: str(value) for key, value in asked.settings.items()}
-        return tfgrpo_learning(pipeline=asked.pipeline, settings=shown, resume=asked.resume, return_state=True)
+        def body(_parameters: Mapping[str, Any], artifacts: Observer) -> RunSummary:
+            if not self._begun.done():  # Prefect may call the flow again
+                self._begun.set_result((copy_context(), artifacts))
+            return self._summary.result()
 
-    def _body(self, _parameters: Mapping[str, Any], artifacts: Observer) -> RunSummary:
-        if not self._begun.done():  # Prefect may call the flow again
-            self._begun.set_result((copy_context(), artifacts))
-        return self._summary.result()
+        RUN_BODY.set(body)
+        request = self._request
+        shown = {key: str(value) for key, value in request.settings.items()}
+        return tfgrpo_learning(pipeline=request.pipeline, settings=shown, resume=request.resume, return_state=True)

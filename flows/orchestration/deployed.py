@@ -73,22 +73,19 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class _NoDefault(dict[str, Any]):
-    """Prefect's form sends every default back, and its server refuses the ``null`` of a field left empty."""
-
+    # pydantic sets the default after every hook. Prefect's form sends it back, and its server refuses that ``null``.
     def __setitem__(self, key: str, value: object) -> None:
         if key != "default":
             super().__setitem__(key, value)
 
 
-class _LeftOut:
-    """Marks a parameter that Prefect's form shows as an empty field of its type, without a choice called ``None``."""
-
+class _EmptyField:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return _NoDefault(handler(schema))
 
 
-_LEFT_OUT: Final = _LeftOut()
-Optional: TypeAlias = Annotated[_Value | SkipJsonSchema[None], _LEFT_OUT]
+Optional: TypeAlias = Annotated[_Value | SkipJsonSchema[None], _EmptyField()]
+"""A parameter that Prefect's form shows as an empty field of its type, without a choice called ``None``."""
 
 
 class Unknown:
@@ -106,21 +103,16 @@ _UNKNOWN: Final = Annotated[Any, AfterValidator(Unknown)]
 
 
 class _AnyName(str):
-    """Name of a parameter that may be no identifier, such as ``max-calls``."""
-
     __slots__ = ()
 
+    # A mistyped parameter may be ``max-calls``, which ``inspect.Parameter`` would not take.
     def isidentifier(self) -> bool:
-        """Pass the check of ``inspect.Parameter``."""
         return True
 
 
-class _NoTraceback(logging.Filter):
-    """Drops what Prefect's engine logs of an end that the flow has reported: a page of traceback below the reason."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, FlowFailed | ParameterTypeError)
+def _is_unreported(record: logging.LogRecord) -> bool:
+    """Drop what Prefect's engine logs of an end that the flow has reported: a page of traceback below the reason."""
+    return not (record.exc_info and isinstance(record.exc_info[1], FlowFailed | ParameterTypeError))
 
 
 _of_run: Mapping[str, Any] = {}
@@ -130,7 +122,7 @@ if os.environ.get("PREFECT__FLOW_RUN_ID"):
     with suppress(PrefectException, httpx.HTTPError):  # a server that is gone is for the engine to report
         _of_run = flow_run.parameters
 for _name in ("prefect.flow_runs", "prefect.engine"):
-    logging.getLogger(_name).addFilter(_NoTraceback())
+    logging.getLogger(_name).addFilter(_is_unreported)
 
 
 def current_run() -> FlowRun | None:
@@ -156,15 +148,15 @@ def _refuse_missed(run: FlowRun) -> None:
     retried = run.run_count > 1 or run.empirical_policy.retry_type == "reschedule"
     if due is None or not run.auto_scheduled or retried:
         return
-    later = {"after_": due + timedelta(seconds=1), "before_": datetime.now(UTC)}
-    asked = {"deployment_id": {"any_": [run.deployment_id]}, "expected_start_time": later}
+    moments = {"after_": due + timedelta(seconds=1), "before_": datetime.now(UTC)}
+    of_deployment = {"deployment_id": {"any_": [run.deployment_id]}, "expected_start_time": moments}
     with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
-        found = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(asked))
-        # A deployment may have a schedule for each of several tasks.
-        alike = (each for each in found if each.auto_scheduled and each.created_by == run.created_by)
-        for each in (each.expected_start_time for each in alike):
-            given = f"the night of {due:%Y-%m-%d %H:%M UTC}, when that of {each:%Y-%m-%d %H:%M UTC} is due as well"
-            raise SettingsError.one("the schedule", given, "the later one alone; Retry runs this one all the same")
+        for later in client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(of_deployment)):
+            # A deployment may have a schedule for each of several tasks.
+            if later.auto_scheduled and later.created_by == run.created_by:
+                both = f"{due:%Y-%m-%d %H:%M UTC}, when that of {later.expected_start_time:%Y-%m-%d %H:%M UTC} is due as well"
+                only = "the later one alone; Retry runs this one all the same"
+                raise SettingsError.one("the schedule", f"the night of {both}", only)
 
 
 def with_parameters(kind: type[FlowRequest], *names: str) -> Callable[[_F], _F]:
@@ -199,11 +191,11 @@ def asked_of(kind: type[_Request], parameters: Mapping[str, Any]) -> _Request:
     Raises ``SettingsError`` for unknown parameters and for more than the deployment's caps, and ``PrefectUnavailable``
     where the deployment cannot be read, because its caps would not apply.
     """
-    names = {name for name, value in parameters.items() if isinstance(value, Unknown)}
-    problems, known = list[Problem](), parameters.keys() - names
-    for name in sorted(names):
-        key = kind.KEYS.get(name, name)
-        accepted = f"settings {key}" if key in fields_by_key() else did_you_mean(name, known)
+    unknown = {name for name, value in parameters.items() if isinstance(value, Unknown)}
+    problems, keys = list[Problem](), kind.KEYS
+    for name in sorted(unknown):
+        key = keys.get(name, name)
+        accepted = f"settings {key}" if key in fields_by_key() else did_you_mean(name, parameters.keys() - unknown)
         problems.append(Problem(f"parameter {name}", "an unknown parameter", accepted))
     if problems:
         raise SettingsError(problems)
@@ -213,23 +205,23 @@ def asked_of(kind: type[_Request], parameters: Mapping[str, Any]) -> _Request:
     deployment = _parameters_of_deployment(run)  # first: it waits for a server that is starting again
     _refuse_missed(run)
     # Prefect has mixed the deployment's own parameters with those that were asked for.
-    keys, own = kind.KEYS, deployment.get("settings") or {}
-    asked = {name: value for name, value in parameters.items() if not same_value(keys.get(name), value, deployment.get(name))}
+    own = deployment.get("settings") or {}
+    beyond = {name: value for name, value in parameters.items() if not same_value(keys.get(name), value, deployment.get(name))}
     settings = (parameters.get("settings") or {}).items()
-    asked["settings"] = {key: value for key, value in settings if key not in own or not same_value(key, value, own[key])}
-    return _within_caps(kind, asked, _request(kind, deployment))
+    beyond["settings"] = {key: value for key, value in settings if key not in own or not same_value(key, value, own[key])}
+    return _within_caps(kind, beyond, _request(kind, deployment))
 
 
 def _within_caps(kind: type[_Request], beyond: Mapping[str, Any], below: _Request) -> _Request:
     """Return the request under the caps of its deployment. Raise ``SettingsError`` for each that it exceeds, and for prices."""
     request = _request(kind, beyond)
-    asked = request.laid_over(below)
+    combined = request.laid_over(below)
     # Job variables are from whoever asks for the run: they may lower what the deployment says, and not lift it.
     own = {name: text for name, text in os.environ.items() if name not in _CAP_VARIABLES}
     budgets = [dict(below.resolved(env).settings.budget) for env in (own, os.environ)]
     amounts = {name: [each[name] for each in budgets if each[name] is not None] for name in budgets[0]}
     caps = {name: min(each) for name, each in amounts.items() if each}
-    settings, problems = asked.resolved(os.environ).settings, list[Problem]()
+    settings, problems = combined.resolved(os.environ).settings, list[Problem]()
     options = {key: name for name, key in kind.KEYS.items()}
     for name, cap in caps.items():
         key, value = f"budget.{name}", getattr(settings.budget, name)
@@ -244,7 +236,7 @@ def _within_caps(kind: type[_Request], beyond: Mapping[str, Any], below: _Reques
         problems.append(Problem(source, "other prices", accepted))
     if problems:
         raise SettingsError(problems)
-    return asked.model_copy(update={"caps": caps})
+    return combined.model_copy(update={"caps": caps})
 
 
 def _request(kind: type[_Request], parameters: Mapping[str, Any]) -> _Request:
@@ -304,16 +296,15 @@ def is_refusal(why: BaseException) -> bool:
 
 
 def _why_silent(limit_s: float) -> BaseException | None:
-    answer = in_background(_healthcheck)
+    def ask() -> Exception | None:
+        with get_client(sync_client=True) as client:
+            return client.api_healthcheck()
+
+    answer = in_background(ask)
     try:
         return answer.exception(limit_s) or answer.result()
     except TimeoutError:
         return TimeoutError(f"no answer within {limit_s:.3g} s")
-
-
-def _healthcheck() -> Exception | None:
-    with get_client(sync_client=True) as client:
-        return client.api_healthcheck()
 
 
 _T = TypeVar("_T")
@@ -377,13 +368,11 @@ class PrefectArtifacts(Observer):
 
     def group_done(self, result: GroupResult, totals: Totals) -> None:  # noqa: ARG002 - the protocol's signature
         """Move the bar at every tenth of the epoch."""
-        start = self._start
-        if start is None:
-            return
-        before = self._groups * _STEPS // max(start.groups, 1)
         self._groups += 1
-        if self._groups * _STEPS // max(start.groups, 1) > before:
-            self._move(start)
+        if (start := self._start) is not None:
+            before, now = (number * _STEPS // max(start.groups, 1) for number in (self._groups - 1, self._groups))
+            if now > before:
+                self._move(start)
 
     def epoch_ended(self, end: EpochEnd) -> None:
         """Show the rewards so far."""
@@ -471,15 +460,15 @@ class PrefectArtifacts(Observer):
                 _log.log(level, "an artifact could not be written: %s", error_line(error))
 
     def _attempt(self, key: str, content: Callable[[], _T], create: Callable[[_T], object]) -> None:
-        known, run = self._written.get(key), current_run()
-        if known is None and run is not None and run.run_count > 1:  # a retry updates what an earlier try of it wrote
-            known = _artifact_of(run.id, key)
-        if known is not None:
-            update_artifact(known, content())
+        artifact, run = self._written.get(key), current_run()
+        if artifact is None and run is not None and run.run_count > 1:  # a retry updates what an earlier try of it wrote
+            artifact = _artifact_of(run.id, key)
+        if artifact is not None:
+            update_artifact(artifact, content())
         elif isinstance(created := create(content()), UUID):
-            known = created
-        if known is not None:
-            self._written[key] = known
+            artifact = created
+        if artifact is not None:
+            self._written[key] = artifact
 
 
 def update_flow_run(tags: Sequence[str], name: str | None) -> None:
@@ -506,13 +495,12 @@ def update_artifact(artifact: UUID, content: object) -> None:
 def _artifact_of(run: UUID, key: str) -> UUID | None:
     ours = ArtifactFilter(key=ArtifactFilterKey(any_=[key]), flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
     with get_client(sync_client=True) as client:
-        return next((found.id for found in client.read_artifacts(artifact_filter=ours, limit=1)), None)
+        return next((artifact.id for artifact in client.read_artifacts(artifact_filter=ours, limit=1)), None)
 
 
 def _replace(run: UUID, key: str, content: object) -> None:
-    known = _artifact_of(run, key)
-    if known is not None:
-        update_artifact(known, content)
+    if (artifact := _artifact_of(run, key)) is not None:
+        update_artifact(artifact, content)
 
 
 _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|#!~&]|:(?=//))")
@@ -530,8 +518,8 @@ def night_page(status: str, message: str, run_id: str | None, details: Mapping[s
         warnings = (("warning", text) for text in details.get("warnings", ())[:_WARNINGS])
         named = (("run", run_id), ("task", details.get("task_id")), ("resume", command), *warnings)
         facts = [(label, text) for label, text in named if text]
-    places = [(label, details[name]) for label, name in (("directory", "run"), ("report", "report")) if details.get(name)]
-    facts += [(label, str(Path(place).absolute())) for label, place in places]
+    files = (("directory", details.get("run")), ("report", details.get("report")))
+    facts += [(label, str(Path(path).absolute())) for label, path in files if path]
     if command:
         facts.append(("go on", _GO_ON))
     rewards = (details.get("decision") or {}).get("rewards") or {}
@@ -552,8 +540,8 @@ def night_page(status: str, message: str, run_id: str | None, details: Mapping[s
 
 def _lesson(lesson: Mapping[str, Any]) -> str:
     effect, groups = effect_text(lesson["effect"]), f"{lesson['groups_for']} for, {lesson['groups_against']} against"
-    known = f"{lesson['state']}; {effect}; groups: {groups}; {pluralize(lesson['tokens'], 'token')}"
-    return f"{lesson['polarity']}: {lesson['text']} ({lesson['id']}; {known})"
+    facts = f"{lesson['state']}; {effect}; groups: {groups}; {pluralize(lesson['tokens'], 'token')}"
+    return f"{lesson['polarity']}: {lesson['text']} ({lesson['id']}; {facts})"
 
 
 @cache

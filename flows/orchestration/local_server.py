@@ -46,6 +46,7 @@ _SPARED: Final = {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false", "PREFECT_S
 """What no run needs, unless the environment asks for it: a second of a first start, and usage data sent to Prefect."""
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*: ")
 """The line of a traceback that names the error; more may follow."""
+_PROGRAM: Final = f"import sys; sys.path += sys.argv[2:]; from {__name__} import serve_prefect; serve_prefect(int(sys.argv[1]))"
 _T = TypeVar("_T")
 _LOGIN: Final = re.compile(r"//[^/\s]*@")
 
@@ -90,7 +91,8 @@ class LocalServer:
         with socket.create_server((_HOST, 0)) as listening:
             self.api_url = f"http://{_HOST}:{listening.getsockname()[1]}/api"
             self._process = subprocess.Popen(  # noqa: S603 - our own command
-                _command(listening.fileno()),
+                # Imported from where this process found it; last on the path, before which nothing of the user's is hidden.
+                [sys.executable, "-P", "-c", _PROGRAM, str(listening.fileno()), str(Path(tfgrpo.__file__).parent.parent)],
                 env={**_SPARED, **environment, **_MANNER},
                 pass_fds=(listening.fileno(),),
                 # Never written to: it ends when this process does, and the server with it.
@@ -135,13 +137,6 @@ class LocalServer:
         errors = [line for line in lines if _ERROR.match(line)]
         last = (errors or lines or ["it said nothing"])[-1].strip()
         return f"Prefect's server ended with {self._process.returncode} before it answered: {last}"
-
-
-def _command(descriptor: int) -> list[str]:
-    # Imported from where this process found it; last on the path, before which nothing of the user's is hidden.
-    found = str(Path(tfgrpo.__file__).parent.parent)
-    program = f"import sys; sys.path.append({found!r}); from {__name__} import serve_prefect; serve_prefect({descriptor})"
-    return [sys.executable, "-P", "-c", program]
 
 
 def without_login(text: str) -> str:

@@ -68,6 +68,7 @@ _DEPLOYED_WAIT_S: Final = 600.0
 
 
 _COUNTED: Final = "as many as the task has begun"
+_TEST: Final = "tfgrpo test"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +112,9 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
         resolved = Resolved(resolved.settings.model_copy(update={"model": model}), sources)
     measuring = None if request.measures is None else request.measures.rollouts
     sealed = request.test if earlier is None else bool(earlier.get("opens_sealed"))
-    tools = _McpTools(earlier)
-    checks = (*checks, tools.check)
+    # A run that is resumed or replayed has the tools that it began with, and starts no server to list them.
+    tools = [ListedTool(**each) for each in (earlier or {}).get("mcp_tools", ())]
+    checks = (*checks, partial(_check_tools, tools=tools, begun=earlier is not None))
     saturated = _saturated(resolved.settings) if earlier is None else bool(mapping_of(earlier.get("forecast")).get("saturated"))
     plan = build_plan(
         resolved, env, extra_checks=checks, measuring=measuring, sealed=sealed, saturated=saturated and not sealed
@@ -120,12 +122,11 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     refuse_taken(request, plan.paths)
     if sealed and earlier is None:
         refuse_second_test(plan)
-    warnings: tuple[str, ...] = ()
-    waits = False
+    warnings, waits = tuple[str, ...](), False
     if preflight:
         if reason := write_error(plan.paths.root / "runs"):
-            given = f"{str(plan.paths.root)!r}, where nothing can be written ({reason})"
-            raise SettingsError.one("--out", given, "a directory that can be written, or a path for a new one")
+            unwritable = f"{str(plan.paths.root)!r}, where nothing can be written ({reason})"
+            raise SettingsError.one("--out", unwritable, "a directory that can be written, or a path for a new one")
         try:
             warnings = () if request.replay is not None else asyncio.run(check_endpoint_of(plan))
         except EndpointUnavailable:
@@ -133,7 +134,7 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
                 raise
             waits = True
     warnings = (*plan.warnings, *actor_warnings(plan.settings.actor), *warnings)
-    return Prepared(request, resolved, plan, warnings, earlier, tools.listed, waits=waits)
+    return Prepared(request, resolved, plan, warnings, earlier, tuple(tools), waits=waits)
 
 
 def _newest(request: RunRequest, env: Mapping[str, str]) -> str | None:
@@ -145,36 +146,29 @@ def _newest(request: RunRequest, env: Mapping[str, str]) -> str | None:
         return LATEST
     if not request.test or request.pipeline != RunRequest.model_fields["pipeline"].default:
         return None
-    asked = request.resolved(env)
+    requested = request.resolved(env)
     # An address in the environment may be for other programs.
-    named = asked.settings.model.name is not None or asked.sources[_ADDRESS].startswith("command line")
-    kind = choose_models(asked.settings).simulated if named or asked.settings.dry_run else None
+    named = requested.settings.model.name is not None or requested.sources[_ADDRESS].startswith("command line")
+    kind = choose_models(requested.settings).simulated if named or requested.settings.dry_run else None
     runs = runs_of(task_named(request.settings.get("task_id"), request.settings.get("out")))
     return next((each.run_id for each in runs if each.begun and kind in {None, each.simulated}), None)
 
 
-class _McpTools:
-    """The tools of the actor's MCP servers. A run that is resumed or replayed has its own, and starts no server for them."""
-
-    def __init__(self, earlier: Mapping[str, Any] | None) -> None:
-        self._known = earlier is not None
-        self.listed = tuple(ListedTool(**each) for each in (earlier or {}).get("mcp_tools", ()))
-
-    def check(self, settings: Settings) -> Sequence[Problem]:
-        """List them. Return a problem for each server of which they cannot be listed, and for names."""
-        try:
-            if not self._known:
-                self.listed = listed_tools(settings.actor)
-            without = check_actor(settings.actor)  # what ``_CHECKS`` has reported
-            return [each for each in check_actor(settings.actor, listed=self.listed) if each not in without]
-        except SettingsError as error:
-            return tuple(error.problems)
+def _check_tools(settings: Settings, tools: list[ListedTool], *, begun: bool) -> Sequence[Problem]:
+    """List the tools of the actor's MCP servers. Return a problem for each server that lists none, and for names."""
+    try:
+        if not begun:
+            tools[:] = listed_tools(settings.actor)
+        without = check_actor(settings.actor)  # what ``_CHECKS`` has reported
+        return [each for each in check_actor(settings.actor, listed=tools) if each not in without]
+    except SettingsError as error:
+        return tuple(error.problems)
 
 
 def counted_again(prepared: Prepared) -> Prepared:
     """Return a night that is planned anew, if another one has begun with its number meanwhile."""
-    plan, counted = prepared.plan, prepared.resolved.sources["tfgrpo.night"] in {"default", _COUNTED}
-    if not counted or nights_begun(plan.paths, simulated=plan.simulated) == plan.settings.tfgrpo.night:
+    plan, is_counted = prepared.plan, prepared.resolved.sources["tfgrpo.night"] in {"default", _COUNTED}
+    if not is_counted or nights_begun(plan.paths, simulated=plan.simulated) == plan.settings.tfgrpo.night:
         return prepared
     again = prepare(prepared.request, os.environ, preflight=False)
     return replace(prepared, resolved=again.resolved, plan=again.plan)
@@ -205,9 +199,6 @@ def _saturated(settings: Settings) -> bool:
     return False
 
 
-_TEST: Final = "tfgrpo test"
-
-
 def refuse_second_test(plan: Plan) -> None:
     """Raise ``SettingsError`` without lessons in force, and for a library that was tested or whose test can be resumed."""
     library, _ = starting_library(plan)
@@ -216,15 +207,15 @@ def refuse_second_test(plan: Plan) -> None:
     of_library = (library.library_id, plan.simulated)
     for test in sealed_tests(plan.paths.tests):
         if (test.library_id, test.simulated) == of_library:
-            given = f"the library {test.library_id}, which run {test.run_id} has tested: {test.result}"
-            raise SettingsError.one(_TEST, given, "a library that was not tested yet: each is, once")
+            tested = f"the library {test.library_id}, which run {test.run_id} has tested: {test.result}"
+            raise SettingsError.one(_TEST, tested, "a library that was not tested yet: each is, once")
     for path in plan.paths.root.glob("runs/*/manifest.json"):
         with suppress(OSError, CorruptFile), expected_shape(path.parent):
             begun = ManifestFile(path).read()
             if begun.get("opens_sealed") and (begun["in_force"]["library_id"], begun["simulated"]) == of_library:
                 run_id = path.parent.name
-                given = f"the library {of_library[0]}, whose test has begun as run {run_id}"
-                raise SettingsError.one(_TEST, given, f"`tfgrpo run --resume {run_id}`, which ends it")
+                under_way = f"the library {of_library[0]}, whose test has begun as run {run_id}"
+                raise SettingsError.one(_TEST, under_way, f"`tfgrpo run --resume {run_id}`, which ends it")
 
 
 async def check_endpoint_of(plan: BasePlan, waiting: Callable[[str], object] | None = None) -> tuple[str, ...]:
@@ -240,9 +231,9 @@ async def check_endpoint_of(plan: BasePlan, waiting: Callable[[str], object] | N
             # In a thread, because a Secret block is fetched with its own event loop.
             key = await asyncio.to_thread(read_api_key, chosen)
             endpoint = endpoint_of(chosen, chosen.base_url, key, names)
-            asked = check_endpoint(endpoint) if waiting is None else await_endpoint(endpoint, chosen.wait_s, waiting)
+            check = check_endpoint(endpoint) if waiting is None else await_endpoint(endpoint, chosen.wait_s, waiting)
             try:
-                warnings += await asked
+                warnings += await check
             except EndpointUnavailable as error:  # a wrong key of another endpoint is refused at once all the same
                 unavailable = error
     if unavailable is not None:
@@ -276,11 +267,10 @@ _CHECKS: tuple[ExtraCheck, ...] = (
 def _check_names(request: RunRequest) -> None:
     """Raise ``SettingsError`` for more than one of ``--resume``, ``--replay`` and ``--run-id``."""
     named = {"--resume": request.resume, "--replay": request.replay, "--run-id": request.run_id}
-    given = [(option, name) for option, name in named.items() if name is not None]
-    if len(given) > 1:
-        option, name = given[-1]
-        accepted = "one of the two: a run that is there has its name"
-        raise SettingsError.one(option, f"{name!r} beside {given[0][0]}", accepted)
+    options = [option for option, name in named.items() if name is not None]
+    if len(options) > 1:
+        beside = f"{named[options[-1]]!r} beside {options[0]}"
+        raise SettingsError.one(options[-1], beside, "one of the two: a run that is there has its name")
     if request.pay_again and request.resume is None and request.flow_run_id is None:
         raise SettingsError.one("--pay-again", "it without --resume", "it with --resume RUN")
 
@@ -349,8 +339,8 @@ def read_api_key(model: ModelSettings) -> str | None:
         # Prefect's own text for a missing block; nothing of it is repeated, because the key may stand where the name should.
         raise SettingsError.one("model.api_key", "no such block", _BLOCKS) from None
     except (PrefectException, httpx.HTTPError, OSError, RuntimeError) as error:
-        given = f"no answer from Prefect ({type(error).__name__})"
-        raise SettingsError.one("model.api_key", given, "a Prefect server that can be reached") from None
+        silence = f"no answer from Prefect ({type(error).__name__})"
+        raise SettingsError.one("model.api_key", silence, "a Prefect server that can be reached") from None
     return str(value) if value else None
 
 
@@ -381,13 +371,13 @@ def earlier_run(
     updated by the permitted options; ``anew``, for a new run with its settings, by all. Raises ``SettingsError`` that names
     the existing runs, or every option that a run cannot take on.
     """
-    asked = request.resolved(env)
-    run, manifest = _find(request, asked)
+    requested = request.resolved(env)
+    run, manifest = _find(request, requested)
     stored: dict[str, Any] = deepcopy(manifest["settings"])
     sources = dict.fromkeys(fields_by_key(), "default") | dict(manifest["sources"])
     problems: list[Problem] = []
-    wanted = asked.settings.model_dump(mode="json")
-    for key, source in asked.sources.items():
+    wanted = requested.settings.model_dump(mode="json")
+    for key, source in requested.sources.items():
         if not source.startswith(_ASKED) or key in _LOCATION:
             continue
         new, old = _leaf(wanted, key), _leaf(stored, key)
@@ -426,8 +416,8 @@ def earlier_run(
 def lasting_settings(settings: Settings) -> dict[str, Any]:
     """Return the settings that cannot change when a run is resumed, by dotted key."""
     tree = settings.model_dump(mode="json")
-    leaves = ((key, _leaf(tree, key)) for key in fields_by_key() if not key.startswith(MAY_CHANGE))
-    return {key: value for key, value in leaves if value is not _MISSING}
+    values = ((key, _leaf(tree, key)) for key in fields_by_key() if not key.startswith(MAY_CHANGE))
+    return {key: value for key, value in values if value is not _MISSING}
 
 
 def continued(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
@@ -437,9 +427,9 @@ def continued(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
     """
     if request.flow_run_id is None or request.run_id is None:
         return request
-    asked = request.resolved(env).settings
+    settings = request.resolved(env).settings
     with suppress(ValueError, OSError, CorruptFile):  # reported by ``prepare``
-        manifest = ManifestFile(TaskPaths.of(asked.out, asked.task_id).run(request.run_id).manifest).read()
+        manifest = ManifestFile(TaskPaths.of(settings.out, settings.task_id).run(request.run_id).manifest).read()
         if manifest.get("flow_run_id") == request.flow_run_id and has_begun(manifest):
             return request.model_copy(update={"run_id": None, "resume": request.run_id, "as_begun": True})
     return request
@@ -458,12 +448,12 @@ def task_of_request(request: RunRequest, env: Mapping[str, str]) -> TaskPaths:
     return TaskPaths.of(named("out"), named("task_id"))
 
 
-def _find(request: RunRequest, asked: Resolved) -> tuple[RunPaths, dict[str, Any]]:
-    task_id: str | None = asked.settings.task_id
-    named = asked.sources["task_id"].startswith(_ASKED)
+def _find(request: RunRequest, requested: Resolved) -> tuple[RunPaths, dict[str, Any]]:
+    task_id: str | None = requested.settings.task_id
+    named = requested.sources["task_id"].startswith(_ASKED)
     if not named and request.pipeline == RunRequest.model_fields["pipeline"].default:  # the task may be of any pipeline
         task_id = None
-    task = task_named(task_id, asked.settings.out)
+    task = task_named(task_id, requested.settings.out)
     run = find_run(task, str(request.earlier), everywhere=not named)
     if run is None:
         raise _unusable(request, f"a run of task {task.root.name}: {known_runs(task)}")

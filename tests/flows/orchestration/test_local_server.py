@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import textwrap
 import threading
 from types import SimpleNamespace
@@ -37,7 +36,7 @@ def stand_in(monkeypatch):
 
     def use(program, **parts):
         text = textwrap.dedent(program).replace("{first}", parts.get("first", ""))
-        monkeypatch.setattr(local_server, "_command", lambda fd: [sys.executable, "-c", text, str(fd)])
+        monkeypatch.setattr(local_server, "_PROGRAM", text)
 
     return use
 
