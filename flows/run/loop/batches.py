@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from itertools import count, islice
+from itertools import count
 from random import Random
 from time import perf_counter
 from typing import Final
@@ -93,23 +93,16 @@ def two_sided(spec: GroupSpec, one: PackText, coin: Random) -> GroupSpec:
     return replace(spec, first_half=one, split=first)
 
 
-def unlearned_batches(session: Session, cohort: Cohort) -> Iterator[list[GroupSpec]]:
-    """Yield the groups of a run that only measures: one actor per item, with what is in force."""
+def unlearned_batches(session: Session, cohort: Cohort) -> list[list[GroupSpec]]:
+    """Return the groups of a run that only measures: one actor per item, with what is in force."""
     [text] = prompts(session, [session.in_force.entries])
     arm: Arm = "library" if text.experience_ids else "none"
-    positions = count()
+    batches, positions = [], count()
     for batch, items in enumerate(cohort.batches):
-        yield [
-            group_spec(
-                session,
-                GroupKey(1, "eval", arm, batch, item.id, 0, session.run_id),
-                position,
-                item,
-                text,
-                session.plan.group_size,
-            )
-            for position, item in zip(islice(positions, len(items)), items, strict=True)
-        ]
+        keys = [GroupKey(1, "eval", arm, batch, item.id, 0, session.run_id) for item in items]
+        pairs = zip(keys, items, strict=True)
+        batches.append([group_spec(session, key, next(positions), item, text, session.plan.group_size) for key, item in pairs])
+    return batches
 
 
 def rows_of(session: Session, source: RowSource, specs: Sequence[GroupSpec], results: Sequence[GroupResult]) -> list[Row]:
@@ -124,7 +117,7 @@ def _row(session: Session, source: RowSource, spec: GroupSpec, result: GroupResu
     sides = [[each.outcome for each in result.rollouts if each.key.arm == arm] for arm in arms]
     rewards = [share_of_range(scored_rewards(side), session.plan.score_range) for side in sides]
     lessons = [tuple(name for name in one if name not in other), tuple(name for name in other if name not in one)]
-    lost = [len(side) - len(found) for side, found in zip(sides, rewards, strict=True)]
+    lost = [len(side) - len(scored) for side, scored in zip(sides, rewards, strict=True)]
     return two_sided_row(session, source, spec.group_id, spec.item.id, lessons=lessons, rewards=rewards, lost=lost)
 
 
@@ -300,9 +293,9 @@ def _reasons(lost: Losses) -> str:
 
 
 def _excerpt(session: Session, rollout: RolloutRecord, item: Item) -> AttemptExcerpt:
-    counted = {each.scorer.rewarder_id for each in session.plan.rewarders if each.weight > 0.0}
+    weighted = {each.scorer.rewarder_id for each in session.plan.rewarders if each.weight > 0.0}
     verdict = "; ".join(
-        f"{score.rewarder_id} {score.score:g}: {score.evidence}" for score in rollout.scores if score.rewarder_id in counted
+        f"{score.rewarder_id} {score.score:g}: {score.evidence}" for score in rollout.scores if score.rewarder_id in weighted
     )
     if not isinstance(rollout.outcome, Scored):
         verdict = f"{rollout.outcome.name}: {rollout.outcome.reason}"
@@ -334,13 +327,14 @@ def _accepted(
     ]
     limit = session.settings.tfgrpo.max_lost_share
     if outcomes and len(broken) / len(outcomes) > limit:
-        said = (
+        lost_share = (
             f"{len(broken)} of {pluralize(len(outcomes), 'rollout')} of a batch failed, more than the share of {limit:g} "
             f"that tfgrpo.max_lost_share allows; the last: {broken[-1].error_type}: {broken[-1].reason}"
         )
         if all(issubclass(error_kind(each.error_type), ModelNotFound) for each in broken):
-            raise ModelNotFound(f"{said}; begin a new run with the right model, or resume this one with the right --base-url")
-        raise RunAborted(said)
+            remedy = "begin a new run with the right model, or resume this one with the right --base-url"
+            raise ModelNotFound(f"{lost_share}; {remedy}")
+        raise RunAborted(lost_share)
     failures = [result.reflection_failure for result in results if result.reflected]
     lost = [failure for failure in failures if failure is not None]
     asked, missing = so_far.asked + len(failures), so_far.lost + len(lost)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, cycle, islice, takewhile
+from itertools import chain, takewhile
 from statistics import fmean
 from typing import Final
 
@@ -128,18 +128,12 @@ def swept_sides(session: Session, lessons: Sequence[ExperienceRecord]) -> Swept:
     epoch, size = session.settings.tfgrpo.epochs, session.settings.tfgrpo.batch_size
     session.books.cohort(epoch, session.plan.evaluation)
 
-    def groups(position: int) -> Iterator[GroupSpec]:
-        sides = list(zip(SIDES, (library, none), strict=True))
+    sides, batches = list(zip(SIDES, (library, none), strict=True)), [list[GroupSpec]() for _ in range(0, len(items), size)]
+    for position, item in enumerate(items):
         # By turns: what comes first may do better for that alone.
         for arm, text in sides if position % 2 else sides[::-1]:
-            item = items[position]
             key = GroupKey(epoch, "eval", arm, position // size, item.id, run=session.run_id)
-            yield group_spec(session, key, position, item, text, session.plan.sweep_size)
-
-    batches = [
-        [spec for at in range(first, min(first + size, len(items))) for spec in groups(at)]
-        for first in range(0, len(items), size)
-    ]
+            batches[key.batch].append(group_spec(session, key, position, item, text, session.plan.sweep_size))
     # Rewards alone, so that a sweep of any length fits into memory until it is decided on.
     rewards: dict[Arm, dict[str, tuple[float, ...]]] = {arm: {} for arm in SIDES}
     lost: dict[Arm, dict[str, int]] = {arm: {} for arm in SIDES}
@@ -320,26 +314,20 @@ def _decision(session: Session, state: State, swept: Swept, earlier: Sequence[De
     )
 
 
-def measure_on_demand(session: Session, asked: Measuring) -> str:
+def measure_on_demand(session: Session, measuring: Measuring) -> str:
     """Measure lessons, or what is in force against a control; return a sentence for people. Raises as ``run_epoch``."""
     draw_cohort(session, session.settings.tfgrpo.epochs)  # of an epoch that does not learn
-    if asked.control is not None:
-        return _compare_with_control(session, asked.control)
+    if measuring.control is not None:
+        return _compare_with_control(session, measuring.control)
     trial = {each.experience_id: each for each in (*session.in_force.entries, *session.books.state.credit.on_trial)}
-    lessons = library_of(store_of(session.plan), asked.lessons).entries if asked.lessons else tuple(trial.values())
+    lessons = library_of(store_of(session.plan), measuring.lessons).entries if measuring.lessons else tuple(trial.values())
     if not lessons:
         return "nothing was measured: no lesson is on trial or in force"
     coin = stream(session.settings.tfgrpo.night_seed, "measured sides", _measured_before(session))
-
-    def sides() -> Iterator[tuple[PackText, PackText]]:
-        # All texts of a night's measuring have one beginning: what is not measured is in every prompt.
-        beside = [each for name, each in trial.items() if all(name != one.experience_id for one in lessons)]
-        for _ in range(session.plan.measured_groups):
-            halves = random_halves(lessons, coin)
-            one, other = prompts(session, [[*beside, *half] for half in halves])
-            yield one, other
-
-    rows = _measured(session, list(sides()))
+    halves = [random_halves(lessons, coin) for _ in range(session.plan.measured_groups)]
+    # All texts of a night's measuring have one beginning: what is not measured is in every prompt.
+    beside = [each for name, each in trial.items() if all(name != one.experience_id for one in lessons)]
+    rows = _measured(session, [prompts(session, [[*beside, *half] for half in both]) for both in halves])
     used = sum(row.difference is not None for row in rows)
     return f"measured {pluralize(len(lessons), 'lesson')} in {pluralize(used, 'group')}; nothing was learned"
 
@@ -359,11 +347,11 @@ def _compare_with_control(session: Session, control: Control) -> str:
     differences = [row.difference for row in rows if row.difference is not None]
     if not differences:
         return f"lessons in force against {control}: no group has a reward on both sides"
-    found = mean_difference(differences).interval(len(differences), CONFIDENCE)
-    figures = {"mean": found.estimate, "low": found.low, "high": found.high, "groups": found.n}
+    gain = mean_difference(differences).interval(len(differences), CONFIDENCE)
+    figures = {"mean": gain.estimate, "low": gain.low, "high": gain.high, "groups": gain.n}
     session.books.manifest.update(control={"name": control, **figures})
     interval = f"(95 %: {figures['low']:+.1f} … {figures['high']:+.1f})"
-    return f"lessons in force against {control}: {figures['mean']:+.1f} points {interval}, over {pluralize(found.n, 'group')}"
+    return f"lessons in force against {control}: {figures['mean']:+.1f} points {interval}, over {pluralize(gain.n, 'group')}"
 
 
 def _measured_before(session: Session) -> int:
@@ -371,14 +359,14 @@ def _measured_before(session: Session) -> int:
     return sum(sums.rows for sides, sums in session.books.state.memory.tally.rows.items() if sides.source == "measure")
 
 
-def _measured(session: Session, sides: Sequence[tuple[PackText, PackText]], control: Control | None = None) -> list[Row]:
+def _measured(session: Session, sides: Sequence[Sequence[PackText]], control: Control | None = None) -> list[Row]:
     """Run and record groups on two sides and return their rows, which are credited unless they are against a control."""
     epoch, size = session.settings.tfgrpo.epochs, session.settings.tfgrpo.batch_size
     before, drawn = _measured_before(session), session.plan.cohort(epoch).items
     coin = stream(session.settings.tfgrpo.night_seed, "measured first", before)
-    items = islice(cycle(drawn), before % len(drawn), before % len(drawn) + len(sides))
     draws, specs = Counter[str](), list[GroupSpec]()
-    for position, (item, (one, other)) in enumerate(zip(items, sides, strict=True)):
+    for position, (one, other) in enumerate(sides):
+        item = drawn[(before + position) % len(drawn)]
         key = GroupKey(epoch, "measure", "group", position // size, item.id, draws[item.id], session.run_id)
         draws[item.id] += 1
         spec = group_spec(session, key, position, item, other, session.settings.tfgrpo.measuring_size)
