@@ -78,8 +78,8 @@ class FlowRequest(BaseModel):
 
     def laid_over(self, below: Self) -> Self:
         """Return this request over another, setting by setting: what this one leaves out stays."""
-        kept, given = (each.model_dump(exclude_unset=True, exclude_none=True) for each in (below, self))
-        return type(self).model_validate({**kept, **given, "settings": {**below.settings, **self.settings}})
+        lower, upper = (each.model_dump(exclude_unset=True, exclude_none=True) for each in (below, self))
+        return type(self).model_validate({**lower, **upper, "settings": {**below.settings, **self.settings}})
 
 
 class Measuring(BaseModel):

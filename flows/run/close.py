@@ -14,7 +14,7 @@ from concurrent.futures import TimeoutError as OutOfTime
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from html import escape
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, TypeVar
@@ -213,6 +213,7 @@ def _decision(session: Session) -> dict[str, Any] | None:
         return None
     score_range, seed = session.plan.score_range, session.settings.tfgrpo.seed
     sides = {arm: list(swept.rewards.get(arm, {}).values()) for arm in SIDES}
+    lost = {arm: sum(swept.lost.get(arm, {}).values()) for arm in SIDES}
     # Items with a reward on both sides, so that the two means are about the same ones.
     both = [pair for pair in zip(*sides.values(), strict=True) if all(pair)]
     k = min((len(rewards) for pair in both for rewards in pair), default=0)
@@ -223,9 +224,7 @@ def _decision(session: Session) -> dict[str, Any] | None:
         "explanation": explanation_of(decision),
         "rewards": {arm: _side([pair[number] for pair in both], k, score_range, seed) for number, arm in enumerate(SIDES)},
         "swept": swept.items,
-        "lost": {
-            arm: [lost, lost + sum(map(len, sides[arm]))] for arm in SIDES for lost in (sum(swept.lost.get(arm, {}).values()),)
-        },
+        "lost": {arm: [lost[arm], lost[arm] + sum(map(len, sides[arm]))] for arm in SIDES},
         "score_range": list(score_range),
     }
 
@@ -235,13 +234,13 @@ def _side(rewards: Sequence[Sequence[float]], k: int, score_range: Range, seed: 
     if not rewards:
         return None
     items = [item for item, group in enumerate(rewards) for _ in group]
-    found = bootstrap_interval(rewards, seed=derive_seed(seed, "bootstrap"))
+    interval = bootstrap_interval(rewards, seed=derive_seed(seed, "bootstrap"))
     counts = [(len(group), sum(is_highest(reward, score_range) for reward in group)) for group in rewards]
     return {
-        "mean": found.estimate,
-        "low": found.low,
-        "high": found.high,
-        "n": found.n,
+        "mean": interval.estimate,
+        "low": interval.low,
+        "high": interval.high,
+        "n": interval.n,
         "error": mean_and_error([reward for group in rewards for reward in group], items).se,
         "k": k,
         "mean_at_k": mean_at_k(rewards, k),
@@ -258,12 +257,12 @@ def _stages(session: Session) -> list[dict[str, Any]]:
             stages.append({"name": "learn", "epochs": len(session.books.epochs)})
             continue
         try:
-            found = check_spec(session.paths.root)
+            checks = check_spec(session.paths.root)
         except (StoreError, OSError) as error:
             stages.append({"name": stage.name, "ok": False, "problems": [str(error)]})
             continue
-        failed = [check for check in found if not check.ok]
-        stages.append({"name": stage.name, "ok": not failed, "checks": [dataclasses.asdict(check) for check in found]})
+        failed = [check for check in checks if not check.ok]
+        stages.append({"name": stage.name, "ok": not failed, "checks": [dataclasses.asdict(check) for check in checks]})
         for check in failed:
             session.books.manifest.warn(f"spec guard: {check.name}: {check.evidence}")
     return stages
@@ -323,8 +322,8 @@ def compare_with_original(session: Session, message: str) -> tuple[Status, str]:
     try:
         then = _rows(session, session.replay_of, store_of(session.plan, session.replay_of))
         pairs = zip(then, _rows(session, session.task, session.store), strict=True)
-        found = (each for (noun, name, old), (_, _, new) in pairs for each in _differences(noun, name, old, new))
-        difference = next(found, None)
+        differences = (each for (noun, name, old), (_, _, new) in pairs for each in _differences(noun, name, old, new))
+        difference = next(differences, None)
     except CorruptFile as error:
         difference = str(error)
     if difference is not None:
@@ -368,8 +367,8 @@ def _differ(old: Any, new: Any) -> bool:
     return bool(old != new)
 
 
-_PAUSES_S: Final = (0.5, 2.0)
-"""Before the second attempt, and before the third and last."""
+_PAUSES_S: Final = (0.0, 0.5, 2.0)
+"""Before each of the three attempts."""
 _ATTEMPT_S: Final = 3.0
 _LIMIT_S: Final = 10.0
 """Longest wait in all: Prefect gives a cancelled run 30 s to close its books."""
@@ -422,7 +421,7 @@ def events_of(summary: RunSummary) -> set[str]:
 def _post(url: str, body: Mapping[str, Any]) -> str:
     """Post until it is taken, at most three times. Return why it was not; empty when it was. The address is secret."""
     why = ""
-    for pause_s in chain((0.0,), _PAUSES_S):
+    for pause_s in _PAUSES_S:
         time.sleep(pause_s)
         try:
             # Streamed: the answer is not read.
@@ -456,20 +455,20 @@ def report_unbegun(
     if listed_at is not None:
         list_unbegun(request, env, summary, listed_at)
     try:
-        asked = request.resolved(env)
+        resolved = request.resolved(env)
         with suppress(ConfigError) if request.as_begun else nullcontext():  # of a night that is resumed by another one
-            asked = asked if request.earlier is None else earlier_run(request, env)[2]
+            resolved = resolved if request.earlier is None else earlier_run(request, env)[2]
     except (TfgrpoError, OSError):
         return summary
-    settings, warnings = asked.settings, list[str | None]()
+    settings, warnings = resolved.settings, list[str | None]()
     with suppress(ConfigError):  # of an endpoint of telemetry, which may be why it was refused
         telemetry = configure(TelemetryOptions(installed_version(), task_id=settings.task_id), os.environ)
         simulated = choose_models(settings).simulated
         telemetry.record("ended", simulated=simulated, run_status=summary.status)
         warnings.append(telemetry.shutdown())
     warnings.append(notify(settings, summary))
-    known = [warning for warning in warnings if warning]
-    return replace(summary, details={**summary.details, **({"warnings": known} if known else {})})
+    details = {"warnings": [*filter(None, warnings)]} if any(warnings) else {}
+    return replace(summary, details={**summary.details, **details})
 
 
 def list_unbegun(request: RunRequest, env: Mapping[str, str], ended: RunSummary, clock: Clock) -> None:
@@ -477,5 +476,5 @@ def list_unbegun(request: RunRequest, env: Mapping[str, str], ended: RunSummary,
     if request.earlier is None:
         with suppress(ValueError):
             run = task_of_request(request, env).run(request.run_id or new_run_id(clock))
-            asked = {"flow_run_id": request.flow_run_id, "pipeline": Path(request.pipeline).stem}
-            record_unbegun(run, ended.status, ended.message, clock=clock, **asked)
+            about = {"flow_run_id": request.flow_run_id, "pipeline": Path(request.pipeline).stem}
+            record_unbegun(run, ended.status, ended.message, clock=clock, **about)

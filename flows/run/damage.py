@@ -8,16 +8,13 @@ exception (requirement 60).
 from __future__ import annotations
 
 import json
-from array import array
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
-
-import numpy as np
 
 from tfgrpo.flows.run.lessons import lost_in_force, missing, store_of
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError, TfgrpoError
@@ -34,21 +31,12 @@ from tfgrpo.stores.experiences.decisions import (
 from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore, PackStamp, signature_holds
 from tfgrpo.stores.files.atomic import is_signed_file, read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.files.lines import (
-    LineFile,
-    extent_of,
-    extents_at,
-    lines_of,
-    read_bodies,
-    read_keys,
-    read_objects,
-    whole_extent,
-)
+from tfgrpo.stores.files.lines import extent_of, extents_at, lines_of, read_bodies, read_keys, read_objects, whole_extent
 from tfgrpo.stores.json_values import canonical_json, key_digest, mapping_of, sha256_hex
 from tfgrpo.stores.ledger import NANO, Totals, totals_in
 from tfgrpo.stores.numeric import is_cost, is_number
-from tfgrpo.stores.outcomes import GroupKey, OutcomeName
-from tfgrpo.stores.runs import Journal, ManifestFile, attempt_and_role, attempt_name
+from tfgrpo.stores.outcomes import OutcomeName
+from tfgrpo.stores.runs import Journal, ManifestFile, attempt_and_role
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words, pluralize
 from tfgrpo.tasks.models.wire import usage_of
 
@@ -65,9 +53,6 @@ _ROLLOUTS: Final = "runs/*/rollouts.jsonl"
 _FIELDS = ("run_id", "task_id", "status", "settings", "sources", "seeds", "pack", "cohorts", "tfgrpo", "ledger")
 _TFGRPO = ("epochs", "experiences_written", "reward_scores", "per_tool_metrics")
 _METRIC_STATUS = {"ok", "failed"}
-_NO_ROLLOUT_CALLS = {"digest", "reflect", "curate", "shorten", "judge", "tool"}
-_WHOLE_ATTEMPT = "agent"
-"""Role of a user's own agent, which is journalled as a whole, however many calls it made."""
 _SHOWN = 3
 _Json = dict[str, Any]
 
@@ -75,9 +60,9 @@ _Json = dict[str, Any]
 class Journalled(NamedTuple):
     """What a journal accounts for."""
 
-    spent: Totals
+    spent: Totals = Totals()
     """Answered calls with their tokens and money, and the number of all entries."""
-    attempts: int
+    attempts: int = 0
     warnings: Sequence[str] = ()
     """What a run that goes on with this journal says of it."""
 
@@ -109,19 +94,19 @@ def refuse_damage(context: RunContext, prepared: Prepared) -> Journalled:
     only if it knows what its calls cost.
     """
     request, run, run_id = prepared.request, context.paths, context.run_id
-    if request.replay is None:
-        plan, task = prepared.plan, prepared.plan.paths
-        damage = decided_damage(task.promotions)
-        if damage or (lost := lost_in_force(store_of(plan), task, simulated=plan.simulated)):
-            raise SettingsError.one("the task", damage or f"{task.experiences}: {lost[0]}", WAY_OUT)
     if request.replay is not None:
         with Journal(run.journal, repair=False) as journal:
             damaged = journal.damaged
         if damaged:
             accepted = f"a whole journal; `--resume {run_id} --pay-again` asks those calls again"
             raise SettingsError.one("--replay", f"{run_id} with {pluralize(damaged, 'damaged line')}", accepted)
+        return Journalled()
+    plan, task = prepared.plan, prepared.plan.paths
+    damage = decided_damage(task.promotions)
+    if damage or (lost := lost_in_force(store_of(plan), task, simulated=plan.simulated)):
+        raise SettingsError.one("the task", damage or f"{task.experiences}: {lost[0]}", WAY_OUT)
     if request.resume is None:
-        return Journalled(Totals(), 0)
+        return Journalled()
     closed = int(mapping_of((prepared.earlier or {}).get("ledger")).get("journalled", 0))
     return refuse_lost(context, "--resume", "restore the file, or begin a new run", closed, pay_again=request.pay_again)
 
@@ -137,7 +122,7 @@ def refuse_lost(context: RunContext, option: str, remedy: str, closed: int = 0, 
         attempted = _attempted(run)
     except CorruptFile as error:
         raise SettingsError.one(option, f"{run_id}: {error}", f"one with a whole ledger: {remedy}") from error
-    journalled = Journalled(Totals(), 0)
+    journalled = Journalled()
     with suppress(CorruptFile):  # zeros
         journalled = read_journal(run.journal)
     lost = None if pay_again else _lost_answers(run, journalled, attempted, spent, closed)
@@ -158,11 +143,11 @@ def refuse_lost(context: RunContext, option: str, remedy: str, closed: int = 0, 
     return journalled._replace(warnings=(warning,))
 
 
-def _lost_answers(run: RunPaths, known: Journalled, attempted: int, spent: Totals | None, closed: int) -> str | None:
+def _lost_answers(run: RunPaths, journal: Journalled, attempted: int, spent: Totals | None, closed: int) -> str | None:
     answers = max(spent.journalled if spent else 0, closed)
-    lost = max(answers - known.spent.journalled, attempted - known.attempts, 0)
+    lost = max(answers - journal.spent.journalled, attempted - journal.attempts, 0)
     # Opening a run makes both files, so that only one that was lost is missing.
-    unknown = not known.spent.journalled and (spent is None or (spent.calls > spent.lost_calls and not run.journal.exists()))
+    unknown = not journal.spent.journalled and (spent is None or (spent.calls > spent.lost_calls and not run.journal.exists()))
     if not lost and not unknown:
         return None
     what = f"{pluralize(lost, 'answered call')} of {max(answers, attempted, lost)}" if lost else "its answered calls"
@@ -219,8 +204,8 @@ def _changed(run: RunPaths, endings: Collection[str] = _KEPT) -> Iterator[str]:
             continue
         if not path.exists():
             yield f"{name}: is missing"
-        elif (found := whole_extent(path)._asdict()) != recorded:
-            lines = f"{found['lines']} lines, {mapping_of(recorded).get('lines')} at the end of its run"
+        elif (extent := whole_extent(path)._asdict()) != recorded:
+            lines = f"{extent['lines']} lines, {mapping_of(recorded).get('lines')} at the end of its run"
             yield f"{name}: was changed since its run ended ({lines})"
 
 
@@ -317,10 +302,10 @@ def _vouched_for(task: TaskPaths) -> Iterator[str]:
         run = mapping_of(json.loads(line.body)).get("run_id") if line.length else None
         if line.number > last.get(run or "", line.number):
             yield f"{task.credit.name}: line {line.number} names run {run}, which had ended before it was written"
-    for name, known in seen.items():
-        found = extents_at(task.root / name, {lines for lines, _, _ in known})
-        for lines, digest, run in known:
-            if found.get(lines) != digest:
+    for name, recorded in seen.items():
+        digests = extents_at(task.root / name, {lines for lines, _, _ in recorded})
+        for lines, digest, run in recorded:
+            if digests.get(lines) != digest:
                 yield f"{name}: its first {lines} lines are not those with which run {run} ended"
 
 
@@ -359,10 +344,10 @@ def check_spec(run_dir: Path) -> tuple[SpecCheck, ...]:
         ("outcomes legal", _outcome_faults(run), outcomes),
         ("lessons short and stamped", _lesson_faults(task, run_dir.name, manifest), "every lesson of the run"),
         ("metrics once per group", _metric_faults(run), "one line per run, epoch and group"),
-        ("calls journalled", _journal_faults(run), "an entry for every call of every scored rollout"),
+        ("calls journalled", _disagreements(run), "an entry for every graded attempt and every call of the ledger"),
         ("budget respected", _budget_faults(manifest), "calls, tokens and money within their caps"),
     )
-    found = []
+    results = []
     for name, faults, passed in checks:
         try:
             evidence = list(faults)
@@ -370,8 +355,8 @@ def check_spec(run_dir: Path) -> tuple[SpecCheck, ...]:
             # These files may have any shape: an exception while reading them is evidence too.
             evidence = [f"{type(error).__name__}: {error}"]
         more = f"; and {len(evidence) - _SHOWN} more" if len(evidence) > _SHOWN else ""
-        found.append(SpecCheck(name, not evidence, "; ".join(evidence[:_SHOWN]) + more if evidence else passed))
-    return tuple(found)
+        results.append(SpecCheck(name, not evidence, "; ".join(evidence[:_SHOWN]) + more if evidence else passed))
+    return tuple(results)
 
 
 def _outcome_faults(run: RunPaths) -> Iterator[str]:
@@ -419,41 +404,6 @@ def _metric_faults(run: RunPaths) -> Iterator[str]:
     yield from (f"{count + 1} metrics lines for {key}" for key, count in repeated.items())
     unmeasured = sorted({group for group in read_keys(run.groups, "group_id") if key_digest(group) not in measured})
     yield from (f"no metrics line for the group {group}" for group in unmeasured)
-
-
-def _journal_faults(run: RunPaths) -> Iterator[str]:
-    if run.root.parent.parent.parent.name == "replays":
-        return  # a replay reads the journal of the run that it repeats
-    attempts = array("Q"), array("Q")
-    for key in read_keys(run.journal, "key"):
-        name, role = attempt_and_role(key)
-        if role not in _NO_ROLLOUT_CALLS:
-            attempts[role == _WHOLE_ATTEMPT].append(_of_attempt(name))
-    answered, whole = (np.sort(np.frombuffer(each, np.uint64)) for each in attempts)
-    groups, group_id, group = LineFile(run.groups, "group_id", reads=True), "", None
-    for row in read_objects(run.rollouts):
-        if row["outcome"]["name"] != "scored":
-            continue
-        if row["group_id"] != group_id:  # rollouts of a group are mostly next to each other
-            group_id = row["group_id"]
-            line = groups.get(group_id)
-            group = None if line is None else GroupKey.of_row(line)
-        if group is None:
-            yield f"{row['rollout_id']} is of a group that has no line in {run.groups.name}"
-            continue
-        attempt = _of_attempt(attempt_name(replace(group, arm=row["arm"]), row["index"]))
-        if not _times(attempt, whole) and (known := _times(attempt, answered)) < row["calls"]:
-            yield f"{row['rollout_id']} made {row['calls']} calls, the journal holds {known}"
-
-
-def _of_attempt(name: str) -> int:
-    """Return the name of an attempt in 64 bits: of a hundred thousand attempts 8 bytes each are all that is in memory."""
-    return key_digest(name) % 2**64
-
-
-def _times(digest: int, among: np.ndarray[Any, np.dtype[np.uint64]]) -> int:
-    first, behind = (np.searchsorted(among, np.uint64(digest), side) for side in ("left", "right"))
-    return int(behind - first)
 
 
 def _budget_faults(manifest: _Json) -> Iterator[str]:

@@ -133,13 +133,13 @@ def find_run(task: TaskPaths, name: str, *, everywhere: bool) -> RunPaths | None
         if (here := RunPaths(Path(name).resolve())).manifest.is_file():
             return here
     run, tasks = run_named(task, name), known_tasks(task.root.parent)
-    found = [] if run is None else [run]
-    if not found and everywhere:
+    matches = [] if run is None else [run]
+    if not matches and everywhere:
         named = (run_named(TaskPaths(task.root.parent / each), name) for each in tasks)
-        found = [each for each in named if each is not None]
-    if not found and len(name) >= _BEGINNING and name not in tasks:
-        found = [RunPaths(path) for path in task.root.glob("runs/*") if path.name.startswith(name)]
-    return found[0] if len(found) == 1 and found[0].manifest.is_file() else None
+        matches = [each for each in named if each is not None]
+    if not matches and len(name) >= _BEGINNING and name not in tasks:
+        matches = [RunPaths(path) for path in task.root.glob("runs/*") if path.name.startswith(name)]
+    return matches[0] if len(matches) == 1 and matches[0].manifest.is_file() else None
 
 
 def refuse_pruned(run: RunPaths, source: str = "RUN") -> RunPaths:
@@ -149,8 +149,8 @@ def refuse_pruned(run: RunPaths, source: str = "RUN") -> RunPaths:
     except (CorruptFile, OSError):
         return run  # whoever reads it says what is wrong
     if pruned_at is not None:
-        given = f"{run.root.name}, pruned on {str(pruned_at)[:10]}: its journal and most of its attempts are gone"
-        raise SettingsError.one(source, given, "a run that was not pruned; `tfgrpo history` still shows this one's results")
+        pruned = f"{run.root.name}, pruned on {str(pruned_at)[:10]}: its journal and most of its attempts are gone"
+        raise SettingsError.one(source, pruned, "a run that was not pruned; `tfgrpo history` still shows this one's results")
     return run
 
 
@@ -224,8 +224,8 @@ def record_unbegun(run: RunPaths, status: RunStatus, message: str, *, clock: Clo
     with suppress(StoreError, OSError):
         if not run.manifest.exists() or not has_begun(manifest.read()):
             message = "; ".join(message.splitlines())
-            asked = {"run_id": run.root.name, "task_id": run.root.parent.parent.name, **fields}
-            manifest.update(**asked, status=status, message=message, started_at=clock().isoformat())
+            names = {"run_id": run.root.name, "task_id": run.root.parent.parent.name}
+            manifest.update(**names, **fields, status=status, message=message, started_at=clock().isoformat())
 
 
 def killed_nights(task: TaskPaths, *, pipeline: str, simulated: bool) -> Iterator[RunPaths]:

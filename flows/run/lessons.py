@@ -74,8 +74,8 @@ def library_of(store: ExperienceStore, ids: Sequence[str], signatures: Mapping[s
     Of several records with one id, the one with the given signature counts; without a given one, the first whose stamp
     verifies, so that a line added by hand replaces no lesson; else the first.
     """
-    found = filter(store.owns, store.find(ids))
-    fitting = [one for one in found if signatures.get(one.experience_id, one.stamp_signature) == one.stamp_signature]
+    own = filter(store.owns, store.find(ids))
+    fitting = [one for one in own if signatures.get(one.experience_id, one.stamp_signature) == one.stamp_signature]
     return Library.of_ids(sorted(fitting, key=lambda record: not store.verify_stamp(record)), ids)
 
 
@@ -106,8 +106,8 @@ def lost_in_force(store: ExperienceStore, paths: TaskPaths, *, simulated: bool |
 
 def missing(store: ExperienceStore, named: Collection[tuple[str, str | None]]) -> list[str]:
     """Return a warning that names the records (id and signature, if known) that the task's store lacks."""
-    found = [record for record in store.find(name for name, _ in named) if store.owns(record)]
-    held = {pair for one in found for pair in ((one.experience_id, one.stamp_signature), (one.experience_id, None))}
+    own = [record for record in store.find(name for name, _ in named) if store.owns(record)]
+    held = {pair for one in own for pair in ((one.experience_id, one.stamp_signature), (one.experience_id, None))}
     lost = list(dict.fromkeys(name for name, signature in named if (name, signature) not in held))
     what = f"{pluralize(len(lost), 'lesson')} in force left out, not among the task's records as decided"
     return [f"{what}: {', '.join(lost)}"] if lost else []
@@ -250,11 +250,15 @@ class ServedLessons:
         What cannot be read is reported, and the lessons before it stay in force.
         """
         try:
-            self._refresh()
-            return self._block
+            if (state := self._state()) != self._read_at:
+                # First: what cannot be read is tried again only when it has changed.
+                self._read_at, self.problem = state, ""
+                self._read()
+                self._read_at = self._state()  # with the pack of these lessons
         except (TfgrpoError, OSError, ValueError) as error:
-            self._say(f"no lessons for a call: {error}")
-            return ""
+            self.problem = str(error)
+            self._say(f"the lessons of {self._task.root} cannot be read; those before stay in force: {error}")
+        return self._block
 
     def facts(self) -> dict[str, Any]:
         """Return what is in force, as JSON."""
@@ -271,24 +275,11 @@ class ServedLessons:
                 return f"those of {self._task.root} were learned on the simulated model, for --model simulated alone"
         return f"none is in force in {self._task.root} yet"
 
-    def _refresh(self) -> None:
-        state = self._state()
-        if state == self._read_at:
-            return
-        self.problem = ""
-        self._read_at = state  # first: what cannot be read is tried again only when it has changed
-        try:
-            self._read()
-        except (TfgrpoError, OSError, ValueError) as error:
-            self.problem = str(error)
-            self._say(f"the lessons of {self._task.root} cannot be read; those before stay in force: {error}")
-        self._read_at = self._state()  # of the pack that was found
-
     def _state(self) -> tuple[tuple[int, ...], ...]:
         """Return what changes with the decisions, and with the pack, whose new version ends its lessons."""
         files = [self._task.promotions, *([] if self._pack is None else [self._pack.root / "manifest.json"])]
-        found = (file.stat() if file.exists() else None for file in files)
-        return tuple(() if one is None else (one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
+        stats = (file.stat() if file.exists() else None for file in files)
+        return tuple(() if one is None else (one.st_ino, one.st_size, one.st_mtime_ns) for one in stats)
 
     def _read(self) -> None:
         if lost := lost_decision(self._task.promotions):
@@ -447,10 +438,10 @@ def production_rows(paths: TaskPaths) -> Iterator[Row]:
 
     Its conditions are those of the newest row: the outcomes join what decides. Raises ``CorruptFile``.
     """
-    known = {each.library_id: each for each in read_decisions(paths.promotions)}
+    decisions = {each.library_id: each for each in read_decisions(paths.promotions)}
     rows = [line for line in read_credit(paths.credit) if isinstance(line, Row)]
     for library, sides in _outcomes(paths).items():
-        if (decision := known.get(library)) is None:
+        if (decision := decisions.get(library)) is None:
             continue
         used = [row for row in rows if row.source == "outcome" and row.item_id == library]
         one = sides[0][sum(len(row.rewards_one) for row in used) :]
@@ -474,8 +465,8 @@ def production_rows(paths: TaskPaths) -> Iterator[Row]:
 
 
 def _outcomes(paths: TaskPaths) -> dict[str, tuple[list[float], list[float]]]:
-    found: dict[str, tuple[list[float], list[float]]] = {}
+    scores: dict[str, tuple[list[float], list[float]]] = {}
     for line in read_objects(paths.outcomes):
         if (library := str(line["library"])) != "none":
-            found.setdefault(library, ([], []))[line["arm"] != "lessons"].append(float(line["score"]))
-    return found
+            scores.setdefault(library, ([], []))[line["arm"] != "lessons"].append(float(line["score"]))
+    return scores

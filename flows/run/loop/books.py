@@ -55,13 +55,13 @@ def recorded_failures(paths: RunPaths) -> dict[str, dict[str, dict[str, Abstaine
 
     A resumed or replayed run keeps them, also where the rewarder has a score now.
     """
-    found: dict[str, dict[str, dict[str, Abstained]]] = {}
+    verdicts: dict[str, dict[str, dict[str, Abstained]]] = {}
     for row in (json.loads(line.body) for line in lines_of(paths.rollouts) if line.length):
         if failures := mapping_of(row.get("failures")):
             late = mapping_of(row.get("outcome")).get("error_type") == REWARDER_LATE
             kept = {name: Abstained(name, str(why), broke=not late, late=late) for name, why in failures.items()}
-            found.setdefault(str(row["group_id"]), {})[str(row["rollout_id"])] = kept
-    return found
+            verdicts.setdefault(str(row["group_id"]), {})[str(row["rollout_id"])] = kept
+    return verdicts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -187,7 +187,7 @@ def test_a_text_that_slack_would_read_as_an_order_is_escaped(hook, tmp_path):
     ],
 )
 def test_a_webhook_that_fails_is_asked_again_and_is_a_warning(tmp_path, monkeypatch, hook, codes, posts, why):
-    monkeypatch.setattr(notifying, "_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr(notifying, "_PAUSES_S", (0.0, 0.01, 0.01))
     monkeypatch.setattr(notifying, "_ATTEMPT_S", 0.3)
     hook.codes = codes
     stopping, env = At("epoch_started", interrupt), {"NIGHT_HOOK": hook.url}
@@ -212,7 +212,7 @@ def notifying_of(variable: str) -> str:
 )  # fmt: skip
 def test_a_webhook_that_is_none_changes_no_end_of_a_run(tmp_path, monkeypatch, value, why):
     monkeypatch.setenv("NIGHT_HOOK", value)
-    monkeypatch.setattr(notifying, "_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr(notifying, "_PAUSES_S", (0.0, 0.01, 0.01))
     summary = run(tmp_path, run_id=RUN, observer=At("epoch_started", interrupt), **STOPPED, **SMALL)
     assert (summary.status, summary.exit_code) == ("stopped", 3)
     warned = next(text for text in manifest(tmp_path)["warnings"] if text.startswith("the end of the run"))

@@ -12,7 +12,9 @@ from tests.support.records.line_files import seal
 from tfgrpo.flows.run.damage import SpecCheck, check_spec
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.experiences.store import ExperienceRecord, PackStamp, Reward, stamp_record
+from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.json_values import canonical_json
+from tfgrpo.stores.ledger import LEDGER_SCHEMA, Totals
 from tfgrpo.stores.outcomes import GroupKey
 from tfgrpo.stores.runs import CallKey
 
@@ -62,9 +64,12 @@ class Run:
         }  # fmt: skip
         self.rollouts = [rollout(0), rollout(1), rollout(2, "failed"), rollout(3, "ungraded"), rollout(4, "refused")]
         self.metrics = [{"run_id": "r1", "tfgrpo_epoch": 1, "group_id": "g", "status": "ok"}]
-        self.journal = [key(0, 0), key(0, 1), key(1, 0), key(1, 1), key(0, 0, "reflect"), key(0, 0, "tool")]
+        self.journal = [key(0, 0), key(0, 1), key(1, 0), key(1, 1), key(3, 0), key(0, 0, "reflect"), key(0, 0, "tool")]
         self.groups = [group_line()]
         self.lessons = [lesson(), lesson("another-run")]
+        self.ledger: list[dict[str, Any]] = [
+            {"schema": LEDGER_SCHEMA, "totals": Totals(calls=4, journalled=7).to_json(), "in_flight": {}}
+        ]
 
     def guard(self) -> tuple[SpecCheck, ...]:
         (self.dir / "manifest.json").write_text(json.dumps(self.manifest), encoding="utf-8")
@@ -73,10 +78,12 @@ class Run:
             (self.dir / "groups.jsonl", self.groups),
             (self.dir / "metrics.jsonl", self.metrics),
             (self.dir / "journal.jsonl", self.journal),
+            (RunPaths(self.dir).ledger, self.ledger),
             (self.store, self.lessons),
         ):
-            path.write_text("".join(f"{canonical_json(row)}\n" for row in rows), encoding="utf-8")
-            seal(path)
+            if rows or path.name != RunPaths(self.dir).ledger.name:
+                path.write_text("".join(f"{canonical_json(row)}\n" for row in rows), encoding="utf-8")
+                seal(path)
         return check_spec(self.dir)
 
     def broken(self) -> dict[str, str]:
@@ -115,9 +122,9 @@ SPOILS: list[tuple[str, Callable[[Run], object], str]] = [
     ("metrics once per group", lambda run: run.metrics.append(run.metrics[0]), "2 metrics lines for ('r1', 1, 'g')"),
     ("metrics once per group", lambda run: run.metrics[0].update(status="odd"), "has the status 'odd'"),
     ("metrics once per group", lambda run: run.metrics.clear(), "no metrics line for the group g"),
-    ("calls journalled", lambda run: run.journal.pop(0), "g-0 made 2 calls, the journal holds 1"),
-    ("calls journalled", lambda run: run.journal[0].update(key="odd"), "ValueError"),
-    ("calls journalled", lambda run: run.groups.clear(), "g-0 is of a group that has no line in groups.jsonl"),
+    ("calls journalled", lambda run: run.journal.pop(0), "it lacks 1 answered call of 7"),
+    ("calls journalled", lambda run: [each.update(key(1, 2)) for each in run.journal[:2]], "it lacks 1 answered call of 7"),
+    ("calls journalled", lambda run: run.ledger[0]["totals"].update(journalled="x"), "is not a ledger"),
     ("budget respected", lambda run: run.manifest["settings"]["budget"].update(max_calls=3), "4 spent of max_calls 3"),
     ("budget respected", lambda run: run.manifest["settings"]["budget"].update(max_usd=0.5), "1 spent of max_usd 0.5"),
     ("budget respected", lambda run: run.manifest["ledger"].update(at_risk_tokens="x"), "TypeError"),
@@ -139,45 +146,15 @@ def test_money_and_tokens_at_risk_count_against_the_caps(run):
     assert run.broken()["budget respected"] == "130 spent of max_tokens 120; 2 spent of max_usd 1.5"
 
 
-def test_calls_of_a_group_with_two_sides_are_journalled_under_their_arms(run):
-    for row, arm in zip(run.rollouts, ("one", "other"), strict=False):
-        row["arm"] = arm
-    assert "g-0 made 2 calls, the journal holds 0" in run.broken()["calls journalled"]
-    run.journal = [
-        {**entry, "key": entry["key"].replace("/group/", f"/{arm}/")}
-        for arm, entry in zip(("one", "one", "other", "other"), run.journal, strict=False)
-    ]
-    assert run.broken() == {}
-
-
 def test_an_agent_that_is_journalled_whole_needs_one_entry(run):
-    run.journal = [key(0, 0, "agent"), key(1, 0, "agent")]
+    run.journal = [key(number, 0, "agent") for number in (0, 1, 3)]
+    run.ledger[0]["totals"].update(calls=3, journalled=3)
     assert run.broken() == {}
-
-
-def drawn_twice(run: Run) -> None:
-    """The item of the first group again, in a later batch of the epoch."""
-    run.groups.append(group_line("h", batch=1, draw=1))
-    run.metrics.append({**run.metrics[0], "group_id": "h"})
-    run.rollouts.append({**rollout(0), "rollout_id": "h-0", "group_id": "h", "calls": 3})
-    run.journal.extend(key(0, turn, item="a/b#c~1", batch=1) for turn in range(3))
-
-
-def test_an_item_that_was_drawn_twice_has_the_calls_of_both_draws(run):
-    drawn_twice(run)
-    assert run.broken() == {}
-
-
-def test_calls_of_one_draw_do_not_count_for_another(run):
-    drawn_twice(run)
-    run.journal.pop()
-    run.journal.append(key(0, 2))
-    assert run.broken() == {"calls journalled": "h-0 made 3 calls, the journal holds 2"}
 
 
 def test_a_replay_has_the_journal_of_the_run_it_repeats(tmp_path):
     run = Run(tmp_path, "task/replays/r1-1")
-    run.journal = []
+    run.journal = run.ledger = []
     assert run.broken() == {}
 
 
