@@ -261,10 +261,10 @@ def _stages(session: Session) -> list[dict[str, Any]]:
         except (StoreError, OSError) as error:
             stages.append({"name": stage.name, "ok": False, "problems": [str(error)]})
             continue
-        failed = [check for check in checks if not check.ok]
-        stages.append({"name": stage.name, "ok": not failed, "checks": [dataclasses.asdict(check) for check in checks]})
+        failed = [check for check in checks if not check["ok"]]
+        stages.append({"name": stage.name, "ok": not failed, "checks": checks})
         for check in failed:
-            session.books.manifest.warn(f"spec guard: {check.name}: {check.evidence}")
+            session.books.manifest.warn(f"spec guard: {check['name']}: {check['evidence']}")
     return stages
 
 
@@ -347,24 +347,19 @@ def _rows(session: Session, task: TaskPaths, store: ExperienceStore) -> Iterator
 
 def _differences(noun: str, name: str, then: Iterable[Mapping[str, Any]], now: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     lost, more = 0, 0
-    for number, (old, new) in enumerate(zip_longest(then, now), start=1):
+    for number, (old, new) in enumerate(zip_longest(map(_timeless, then), map(_timeless, now)), start=1):
         lost, more = lost + (new is None), more + (old is None)
-        if old and new and (changed := _changed(old, new)):
+        if old and new and (changed := [key for key in {**old, **new} if old.get(key) != new.get(key)]):
             yield f"{noun} {number} differs: {old.get(name)}: {', '.join(changed)}"
     if lost or more:
         yield f"{number - more} {noun}s then, {number - lost} now"
 
 
-def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    return [key for key in {**old, **new} if key not in _IGNORED and _differ(old.get(key), new.get(key))]
-
-
-def _differ(old: Any, new: Any) -> bool:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        return bool(_changed(old, new))
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return any(map(_differ, old, new))
-    return bool(old != new)
+def _timeless(value: Any) -> Any:
+    """Return a JSON value without what may differ, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: _timeless(each) for key, each in value.items() if key not in _IGNORED}
+    return [*map(_timeless, value)] if isinstance(value, list) else value
 
 
 _PAUSES_S: Final = (0.0, 0.5, 2.0)

@@ -11,7 +11,6 @@ import json
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
@@ -319,17 +318,8 @@ def _shapes(store: ExperienceStore, task: TaskPaths) -> Iterator[str]:
             yield f"items/{path.name}: was changed"
 
 
-@dataclass(frozen=True, slots=True)
-class SpecCheck:
-    """Result of one check."""
-
-    name: str
-    ok: bool
-    evidence: str
-
-
-def check_spec(run_dir: Path) -> tuple[SpecCheck, ...]:
-    """Check a run after its epochs, when its manifest has all results."""
+def check_spec(run_dir: Path) -> list[_Json]:
+    """Check a run after its epochs, when its manifest has all results. Return name, result and evidence of each check."""
     run, task = RunPaths(run_dir), TaskPaths(run_dir.parent.parent)
     manifest: _Json = {}
     with suppress(OSError, CorruptFile):  # an unreadable manifest lacks every field
@@ -355,8 +345,9 @@ def check_spec(run_dir: Path) -> tuple[SpecCheck, ...]:
             # These files may have any shape: an exception while reading them is evidence too.
             evidence = [f"{type(error).__name__}: {error}"]
         more = f"; and {len(evidence) - _SHOWN} more" if len(evidence) > _SHOWN else ""
-        results.append(SpecCheck(name, not evidence, "; ".join(evidence[:_SHOWN]) + more if evidence else passed))
-    return tuple(results)
+        words = "; ".join(evidence[:_SHOWN]) + more if evidence else passed
+        results.append({"name": name, "ok": not evidence, "evidence": words})
+    return results
 
 
 def _outcome_faults(run: RunPaths) -> Iterator[str]:

@@ -72,20 +72,21 @@ _POLL_S: Final = 0.2
 
 
 def execute(
-    asked: RunRequest | Prepared, env: Mapping[str, str], observer: Observer, runner: Runner, *, clock: Clock
+    requested: RunRequest | Prepared, env: Mapping[str, str], observer: Observer, runner: Runner, *, clock: Clock
 ) -> RunSummary:
     """Execute a request, or what ``prepare`` made of it, and return its summary."""
-    request, happened = (asked.request if isinstance(asked, Prepared) else asked), list[str]()
+    request, happened = (requested.request if isinstance(requested, Prepared) else requested), list[str]()
     try:
-        if not isinstance(asked, Prepared):
+        if isinstance(requested, Prepared):
+            prepared = requested
+        else:
             request = continued(request, env)
             if request.flow_run_id is not None and request.earlier is None:
                 ended = _resume_killed(request, env, observer, runner, clock=clock, happened=happened)
                 if ended is not None:
                     return ended
-        prepared = asked if isinstance(asked, Prepared) else prepare(request, env, starts=True)
-        prepared = replace(prepared, happened=tuple(happened))
-        request = prepared.request
+            prepared = replace(prepare(request, env, starts=True), happened=tuple(happened))
+            request = prepared.request
         with ExitStack() as after_workers, runner(prepared.plan) as fan_out, ExitStack() as leaving:
             try:
                 session = open_session(prepared, observer, fan_out, clock=clock)
@@ -266,6 +267,9 @@ def _ended(session: Session) -> RunSummary:
 
 
 def _whole_run(session: Session) -> str:
+    # Said by the event loop, whose own context does not know which flow run this is.
+    context, observer = copy_context(), session.observer
+    session.runtime.outages.say = lambda what: context.run(observer.waiting, what)
     if session.waits:
         _await_endpoints(session)
     if session.plan.opens_sealed:
@@ -311,7 +315,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     labels = shared_labels(answer for item in plan.learn_items for answer in item.accepted)
     context = replace(run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id), labels=labels)
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
-    known = refuse_damage(context, prepared)
+    journal = refuse_damage(context, prepared)
     ids = None if prepared.earlier is None else prepared.earlier["in_force"]["experience_ids"]
     in_force, outdated = starting_library(plan, ids)
     task = plan.paths if request.replay is None else _replay_task(plan.paths, run_id)
@@ -329,16 +333,14 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             undo.callback(close_runtime, context)
             runtime = call_blocking(context, _itself)
             if request.resume is not None:
-                runtime.ledger.start_at_least(known.spent)
+                runtime.ledger.start_at_least(journal.spent)
             fields = _opening_fields(prepared, context, in_force, clock)
             books = Books(context.paths, run_id, task.credit, _state(plan, in_force, fields["began_with"]), plan.rewarders)
             books.manifest.update(**fields, **_identity(plan), files={}, task_files={})
-        happened = (*prepared.happened, *outdated, *known.warnings, *_lost_before(runtime.journal, fields))
+        happened = (*prepared.happened, *outdated, *journal.warnings, *_lost_before(runtime.journal, fields))
         warnings = (*prepared.warnings, *happened, *telemetry.warnings)
         for warning in warnings:
             books.manifest.warn(warning, lasting=warning in happened)
-        flow_context = copy_context()  # which says what flow run this is, and the event loop has another
-        runtime.outages.say = lambda what: flow_context.run(observer.waiting, what)
         session = Session(
             plan=plan,
             run_id=run_id,
@@ -368,8 +370,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
 def _began_with(prepared: Prepared) -> dict[str, Any]:
     """Return what a resumed or replayed run needs of earlier nights to start as it did; it reads no later lines."""
     if prepared.earlier is not None:
-        earlier: dict[str, Any] = prepared.earlier["began_with"]
-        return earlier
+        return dict(prepared.earlier["began_with"])
     paths = prepared.plan.paths
     # An entry without a number of lessons is a damaged manifest, or that of a run that ended no epoch.
     runs = [run for run in runs_of(paths) if run.begun]
@@ -389,8 +390,7 @@ def _items_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
     if before.get("digest") == now["digest"]:
         return None
     if not before.get("few") or not now["few"]:
-        known = f"{before['count']:,}" if "count" in before else "an unknown number"
-        return f"{now['count']:,} items, {known} before, not the same ones"
+        return f"{now['count']:,} items, {before['count']:,} before, not the same ones"
     old, new = {*before["few"]}, {*now["few"]}
     return f"{pluralize(len(new - old), 'item')} new, {len(old - new)} gone"
 
@@ -479,12 +479,9 @@ def _identity(plan: Plan) -> dict[str, Any]:
 
 
 def _digest_of(items: Iterable[Item]) -> str:
-    """Return the SHA-256 of a JSON list of the items, item by item: there may be more than fit into memory."""
-    digest = hashlib.sha256(b"[")
-    for number, item in enumerate(items):
-        line = canonical_json(item_texts(item))
-        digest.update(f"{',' if number else ''}{line}".encode())
-    digest.update(b"]")
+    digest = hashlib.sha256()
+    for item in items:  # one by one: there may be more than fit into memory
+        digest.update(f"{canonical_json(item_texts(item))}\n".encode())
     return digest.hexdigest()
 
 
@@ -523,8 +520,8 @@ def _opening_fields(prepared: Prepared, context: RunContext, in_force: Library, 
     lasting = resumed.get("lasting_warnings", [])
     resolved = prepared.resolved
     if request.flow_run_id is not None:  # a deployment has no command line
-        asked = {key: "parameters of the flow run" for key, each in resolved.sources.items() if each.startswith("command")}
-        resolved = replace(resolved, sources={**resolved.sources, **asked})
+        named = {key: "parameters of the flow run" for key, each in resolved.sources.items() if each.startswith("command")}
+        resolved = replace(resolved, sources={**resolved.sources, **named})
     return {
         **({} if resumed else {"message": None}),
         **_night_fields(prepared),

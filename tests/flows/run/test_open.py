@@ -10,7 +10,6 @@ from filelock import FileLock
 
 from tests.support.runs.running import PACKS, RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run
 from tfgrpo.flows.run import close as closing
-from tfgrpo.flows.run.damage import SpecCheck
 from tfgrpo.pipelines.datasets.datasets import load_dataset
 from tfgrpo.pipelines.plan.data import split_items
 from tfgrpo.prompt_packs.stamps import stamp_pack
@@ -268,7 +267,8 @@ def test_what_breaks_at_the_end_of_a_run_is_a_warning_each_and_the_run_has_finis
     def unreadable(*_paths):
         raise CorruptFile("groups.jsonl: line 3 is no JSON")
 
-    report = (SpecCheck("outcomes legal", False, "r1 ended as 'odd'"), SpecCheck("budget", True, ""))
+    odd = {"name": "outcomes legal", "ok": False, "evidence": "r1 ended as 'odd'"}
+    report = [odd, {"name": "budget", "ok": True, "evidence": ""}]
     monkeypatch.setattr(closing, "check_spec", lambda _root: report)
     monkeypatch.setattr(closing, "write_report", unreadable)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.records.line_files import seal
-from tfgrpo.flows.run.damage import SpecCheck, check_spec
+from tfgrpo.flows.run.damage import check_spec
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.experiences.store import ExperienceRecord, PackStamp, Reward, stamp_record
 from tfgrpo.stores.files.layout import RunPaths
@@ -71,7 +71,7 @@ class Run:
             {"schema": LEDGER_SCHEMA, "totals": Totals(calls=4, journalled=7).to_json(), "in_flight": {}}
         ]
 
-    def guard(self) -> tuple[SpecCheck, ...]:
+    def guard(self) -> list[dict[str, Any]]:
         (self.dir / "manifest.json").write_text(json.dumps(self.manifest), encoding="utf-8")
         for path, rows in (
             (self.dir / "rollouts.jsonl", self.rollouts),
@@ -87,7 +87,7 @@ class Run:
         return check_spec(self.dir)
 
     def broken(self) -> dict[str, str]:
-        return {check.name: check.evidence for check in self.guard() if not check.ok}
+        return {check["name"]: check["evidence"] for check in self.guard() if not check["ok"]}
 
 
 @pytest.fixture
@@ -97,12 +97,12 @@ def run(tmp_path):
 
 def test_a_run_that_kept_its_promises_passes_with_evidence(run):
     report = run.guard()
-    assert all(check.ok for check in report), report
-    assert [check.name for check in report] == [
+    assert all(check["ok"] for check in report), report
+    assert [check["name"] for check in report] == [
         "manifest complete", "outcomes legal", "lessons short and stamped", "metrics once per group", "calls journalled",
         "budget respected",
     ]  # fmt: skip
-    assert all(check.evidence for check in report)
+    assert all(check["evidence"] for check in report)
 
 
 SPOILS: list[tuple[str, Callable[[Run], object], str]] = [
@@ -163,4 +163,4 @@ def test_a_run_without_a_readable_manifest_fails_without_an_exception(run, text)
     run.guard()
     (run.dir / "manifest.json").write_text(text, encoding="utf-8")
     report = check_spec(run.dir)
-    assert {check.name for check in report if not check.ok} >= {"manifest complete", "budget respected"}
+    assert {check["name"] for check in report if not check["ok"]} >= {"manifest complete", "budget respected"}
