@@ -85,15 +85,15 @@ class Trial:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What may be wrong with the agent."""
-        unreached = "no lesson arrived in any request of the agent, so it cannot learn"
-        failed = f"in its trial the agent failed after its calls, perhaps for the simulated replies: {self.failure}"
+        doubts = [] if self.lessons else ["no lesson arrived in any request of the agent, so it cannot learn"]
+        if self.failure is not None:
+            doubts.append(f"in its trial the agent failed after its calls, perhaps for the simulated replies: {self.failure}")
         unpriced = (
             f"the agent asks for {name!r}, whose price is unknown: what it costs will be unknown, and under a cap on money its "
             f"calls are refused; add model.prices.{name}, or a model with a price for it in actor.gateway.models"
             for name in self.unpriced
         )
-        said = (*(() if self.lessons else (unreached,)), *(() if self.failure is None else (failed,)))
-        return (*said, *unpriced)
+        return (*doubts, *unpriced)
 
 
 def try_agent(plan: Plan) -> Trial | None:
@@ -108,14 +108,8 @@ def try_agent(plan: Plan) -> Trial | None:
         actor = plan.settings.actor
         actor = actor.model_copy(update={"timeout_s": min(actor.timeout_s, _LONGEST_S)})
         model = plan.settings.model.model_copy(update={"wait_s": 0.0})  # doctor waits for no endpoint, nor for an agent
-        changes = {
-            "model": model,
-            "dry_run": True,
-            "simulated": SimulatedSettings(),
-            "budget": BudgetSettings(),
-            "actor": actor,
-        }
-        settings = plan.settings.model_copy(update=changes)
+        unlimited = {"dry_run": True, "simulated": SimulatedSettings(), "budget": BudgetSettings()}
+        settings = plan.settings.model_copy(update={**unlimited, "model": model, "actor": actor})
         context = run_context(plan, "trial", Path(folder), None)
         context = replace(context, settings=settings, models=choose_models(settings))
         return asyncio.run(_tried(plan, context, agent))
@@ -149,37 +143,34 @@ async def _tried(plan: Plan, context: RunContext, agent: OwnAgent) -> Trial:
     loss = rollout.loss if isinstance(rollout.loss, Failed) else None
     failure, chats = None if loss is None else loss.reason, rollout.usage.calls or 0
     if not agent.proxied and (chats or loss is None):  # `chat` adds the lessons
-        places = ("the system message",) if chats else ()
-        return Trial(calls={"`chat`": chats}, lessons=places, tools=(), failure=failure)
+        return Trial(calls={"`chat`": chats}, lessons=("the system message",) if chats else (), tools=(), failure=failure)
     if not requests:
-        given, accepted = BYPASSED, REMEDY
+        problem, accepted = BYPASSED, REMEDY
         if loss is not None and not loss.reason.startswith(BYPASSED):
             if loss.error_type == ModelTimeout.__name__:  # perhaps it waits for another endpoint
-                given = f"{BYPASSED}, and {loss.reason}"
+                problem = f"{BYPASSED}, and {loss.reason}"
             else:
-                given = f"a failed trial: {loss.reason}"
+                problem = f"a failed trial: {loss.reason}"
                 accepted = "; ".join(("an agent that runs", *agent.warnings(plan.settings.actor)))
-        raise SettingsError.one(f"actor.kind {plan.settings.actor.kind}", given, accepted)
+        raise SettingsError.one(f"actor.kind {plan.settings.actor.kind}", problem, accepted)
     bodies = [mapping_of(json_of(request.content)) for request in requests]
     prices, names = plan.models.price_list("actor"), plan.settings.actor.gateway.models
     called = {renamed(name, names) for name in gateway.requested if not plan.models.in_process}
     return Trial(
         calls=dict(Counter(request.url.path for request in requests)),
-        lessons=tuple(dict.fromkeys(place for body in bodies for place in _places(body))),
+        lessons=tuple(dict.fromkeys(name for body in bodies for name in _parts_with_lessons(body))),
         tools=tuple(dict.fromkeys(name for body in bodies for name in tool_names(body))),
         failure=failure,
         unpriced=sorted(name for name in called if name not in prices),
     )
 
 
-def _places(body: Mapping[str, Any]) -> list[str]:
-    places = [f"`{name}`" for name in ("instructions", "system") if _taught(body.get(name))]
+def _parts_with_lessons(body: Mapping[str, Any]) -> list[str]:
+    """Return what the parts of a request are called that hold lessons, whatever its dialect."""
     messages = [each for name in ("messages", "input") for each in body.get(name) or () if isinstance(each, dict)]
-    return places + [f"the {message.get('role')} message" for message in messages if _taught(message)]
-
-
-def _taught(value: object) -> bool:
-    return holds_lessons(json.dumps(value, ensure_ascii=False))
+    parts = [(f"`{name}`", body.get(name)) for name in ("instructions", "system")]
+    parts += [(f"the {message.get('role')} message", message) for message in messages]
+    return [name for name, part in parts if holds_lessons(json.dumps(part, ensure_ascii=False))]
 
 
 def try_scorers(plan: Plan) -> list[str]:
@@ -211,7 +202,7 @@ class Pinged(NamedTuple):
 
 async def ping_models(plan: Plan) -> Pinged:
     """Ask each model in use once for each way in which a role asks it."""
-    answers, problems, nano, tokens, counted = list[str](), list[Problem](), 0, 0, 0
+    answers, problems, nano, tokens, reported = list[str](), list[Problem](), 0, 0, 0
     async with open_transport(concurrency=1) as http:
         for role, name in _asked(plan):
             chosen = plan.models.roles[role]
@@ -221,7 +212,7 @@ async def ping_models(plan: Plan) -> Pinged:
             pinged = await ping(endpoint, role, name, plan.settings.tfgrpo.temperature.train, http)
             price = plan.models.price_list(role).get(name)
             tokens += pinged.bound + pinged.attempts
-            counted += pinged.counted or 0
+            reported += pinged.counted or 0
             nano += 0 if price is None else price.cost(pinged.bound, pinged.attempts)
             last = {finding.setting or finding.said: finding for finding in pinged.findings}
             for finding in last.values():
@@ -234,8 +225,8 @@ async def ping_models(plan: Plan) -> Pinged:
                 silence = ", but counts no tokens: what it costs will be unknown" if pinged.counted is None else ""
                 answers.append(f"{role}: {name} at {endpoint.display_url} answers{silence}")
     unknown = any(each is None for *_, each in plan.models.priced)
-    reported = f" ({counted:,} by what the endpoint counted)" if counted else ""
-    most = f"at most {tokens:,} tokens{reported}, whose price is unknown, were spent"
+    usage = f" ({reported:,} by what the endpoint counted)" if reported else ""
+    most = f"at most {tokens:,} tokens{usage}, whose price is unknown, were spent"
     return Pinged(tuple(answers), tuple(problems), most if unknown else f"at most ${nano / NANO:.6f} was spent")
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import count
 from random import Random
 from time import perf_counter
-from typing import Final
+from typing import Final, TypeAlias
 
 from tfgrpo.flows.console.observer import AttemptExcerpt, EpochStart, EpochSums, FirstBatch, FirstBatchFinding, Losses
 from tfgrpo.flows.run.lessons import rendered, short_enough
@@ -42,6 +42,8 @@ from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, RolloutRecord
 
 _LEAST_LEARNING_LOST = 3
 """Fewest lost reflections and curations that end a run: late epochs have few, and one proves little."""
+Side: TypeAlias = tuple[tuple[str, ...], tuple[float, ...], int]
+"""Lessons that only this side carried, its rewards as shares of the score range, its lost attempts."""
 _EXAMPLES: Final = 3
 _EXCERPT_CHARS: Final = 100
 
@@ -111,39 +113,31 @@ def rows_of(session: Session, source: RowSource, specs: Sequence[GroupSpec], res
 
 
 def _row(session: Session, source: RowSource, spec: GroupSpec, result: GroupResult) -> Row:
-    texts = (spec.first_half or spec.pack, spec.pack)
-    one, other = (text.experience_ids for text in texts)
+    one, other = ((spec.first_half or spec.pack).experience_ids, spec.pack.experience_ids)
     arms = spec.arms if spec.first_half is not None else (spec.key.arm, None)
-    sides = [[each.outcome for each in result.rollouts if each.key.arm == arm] for arm in arms]
-    rewards = [share_of_range(scored_rewards(side), session.plan.score_range) for side in sides]
-    lessons = [tuple(name for name in one if name not in other), tuple(name for name in other if name not in one)]
-    lost = [len(side) - len(scored) for side, scored in zip(sides, rewards, strict=True)]
-    return two_sided_row(session, source, spec.group_id, spec.item.id, lessons=lessons, rewards=rewards, lost=lost)
+    sides: list[Side] = []
+    for arm, own, opposite in ((arms[0], one, other), (arms[1], other, one)):
+        outcomes = [each.outcome for each in result.rollouts if each.key.arm == arm]
+        rewards = share_of_range(scored_rewards(outcomes), session.plan.score_range)
+        sides.append((tuple(name for name in own if name not in opposite), rewards, len(outcomes) - len(rewards)))
+    return two_sided_row(session, source, spec.group_id, spec.item.id, sides)
 
 
-def two_sided_row(
-    session: Session,
-    source: RowSource,
-    line: str,
-    item_id: str,
-    *,
-    lessons: Sequence[tuple[str, ...]],
-    rewards: Sequence[tuple[float, ...]],
-    lost: Sequence[int],
-) -> Row:
-    """Return the row of an item, of what is known of its two sides: lessons, shares of the score range, lost attempts."""
+def two_sided_row(session: Session, source: RowSource, line: str, item_id: str, sides: Sequence[Side]) -> Row:
+    """Return the row of an item from its two sides."""
+    (one, rewards_one, lost_one), (other, rewards_other, lost_other) = sides
     return Row(
         line_id=f"{session.run_id}/{line}",
         run_id=session.run_id,
         night=session.night,
         source=source,
         item_id=item_id,
-        one=lessons[0],
-        other=lessons[1],
-        rewards_one=rewards[0],
-        rewards_other=rewards[1],
-        lost_one=lost[0],
-        lost_other=lost[1],
+        one=one,
+        other=other,
+        rewards_one=rewards_one,
+        rewards_other=rewards_other,
+        lost_one=lost_one,
+        lost_other=lost_other,
         conditions=session.conditions,
         simulated=session.plan.simulated,
         created_at=session.clock(),
@@ -337,10 +331,10 @@ def _accepted(
         raise RunAborted(lost_share)
     failures = [result.reflection_failure for result in results if result.reflected]
     lost = [failure for failure in failures if failure is not None]
-    asked, missing = so_far.asked + len(failures), so_far.lost + len(lost)
-    if lost and missing >= _LEAST_LEARNING_LOST and missing / asked > limit:
+    steps, missing = so_far.asked + len(failures), so_far.lost + len(lost)
+    if lost and missing >= _LEAST_LEARNING_LOST and missing / steps > limit:
         raise RunAborted(
-            f"{missing} of {pluralize(asked, 'learning step')} (reflections, curations) of an epoch brought no usable "
+            f"{missing} of {pluralize(steps, 'learning step')} (reflections, curations) of an epoch brought no usable "
             f"answer, more than the share of {limit:g} that tfgrpo.max_lost_share allows; the last: {lost[-1].sentence}"
         )
     return results

@@ -113,12 +113,10 @@ def sweep(session: Session, state: State) -> tuple[Swept, State]:
         return Swept(), state
     swept, score_range = swept_sides(session, state.credit.follows), session.plan.score_range
     _warn_of_scale(session, [reward for side in swept.rewards.values() for each in side.values() for reward in each])
-    rows = []
-    for item in session.plan.eval_items:
-        rewards = [share_of_range(swept.rewards[arm][item.id], score_range) for arm in SIDES]
-        lost = [swept.lost[arm][item.id] for arm in SIDES]
-        line, lessons = f"sweep/{item.id}", (swept.lessons, ())
-        rows.append(two_sided_row(session, "sweep", line, item.id, lessons=lessons, rewards=rewards, lost=lost))
+    carried, rows = dict(zip(SIDES, (swept.lessons, ()), strict=True)), []
+    for name in (item.id for item in session.plan.eval_items):
+        sides = [(carried[arm], share_of_range(swept.rewards[arm][name], score_range), swept.lost[arm][name]) for arm in SIDES]
+        rows.append(two_sided_row(session, "sweep", f"sweep/{name}", name, sides))
     return swept, session.books.learned(state, rows)
 
 
