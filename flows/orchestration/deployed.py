@@ -117,6 +117,7 @@ def _is_unreported(record: logging.LogRecord) -> bool:
 
 _of_run: Mapping[str, Any] = {}
 """Parameters of the flow run that a worker started this process for."""
+# Set by a worker in the process of one flow run; the engine reads the flow's signature after it has imported this.
 if os.environ.get("PREFECT__FLOW_RUN_ID"):
     outlive_worker()
     with suppress(PrefectException, httpx.HTTPError):  # a server that is gone is for the engine to report
@@ -215,7 +216,7 @@ def asked_of(kind: type[_Request], parameters: Mapping[str, Any]) -> _Request:
 def _within_caps(kind: type[_Request], beyond: Mapping[str, Any], below: _Request) -> _Request:
     """Return the request under the caps of its deployment. Raise ``SettingsError`` for each that it exceeds, and for prices."""
     request = _request(kind, beyond)
-    combined = request.laid_over(below)
+    combined = request.laid_over(below)  # as Prefect lays parameters, but setting by setting
     # Job variables are from whoever asks for the run: they may lower what the deployment says, and not lift it.
     own = {name: text for name, text in os.environ.items() if name not in _CAP_VARIABLES}
     budgets = [dict(below.resolved(env).settings.budget) for env in (own, os.environ)]
@@ -434,7 +435,7 @@ class PrefectArtifacts(Observer):
         return f"Prefect did not take the last of this run's page: {why}" if why else None
 
     def _write(self, key: str, content: Callable[[], _T], create: Callable[[_T], object]) -> None:
-        with self._turn:
+        with self._turn:  # of an outage the event loop tells, of all else the flow
             self._waiting[key] = partial(self._attempt, key, content, create)
             self._submit()
 

@@ -78,6 +78,7 @@ class FlowRequest(BaseModel):
 
     def laid_over(self, below: Self) -> Self:
         """Return this request over another, setting by setting: what this one leaves out stays."""
+        # Without what is unset: a default must not hide what the deployment says.
         lower, upper = (each.model_dump(exclude_unset=True, exclude_none=True) for each in (below, self))
         return type(self).model_validate({**lower, **upper, "settings": {**below.settings, **self.settings}})
 

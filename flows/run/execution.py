@@ -120,6 +120,7 @@ def _resume_killed(
         run_id = run.root.name
         first = RunSummary("failed", request.run_id, f"ended while run {run_id} was resumed, before it began", {})
         list_unbegun(request, env, first, clock)
+        # By its own settings: those asked for are of the night that comes after.
         again = request.model_copy(update={"run_id": None, "resume": run_id, "as_begun": True})
         with chdir("."):  # an agent that is a function may change it, and ``out`` of the night is relative
             ended = execute(again, env, observer, runner, clock=clock)
@@ -320,7 +321,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     in_force, outdated = starting_library(plan, ids)
     task = plan.paths if request.replay is None else _replay_task(plan.paths, run_id)
     context = _context(context, prepared, task.run(run_id), clock)
-    with ExitStack() as undo:
+    with ExitStack() as undo:  # until all is open: after that the caller closes it
         lock = lock_run(context.paths)
         undo.callback(lock.release)
         refuse_taken(request, task)  # again, under the lock: another process may have begun a run of this name

@@ -76,6 +76,7 @@ def library_of(store: ExperienceStore, ids: Sequence[str], signatures: Mapping[s
     """
     own = filter(store.owns, store.find(ids))
     fitting = [one for one in own if signatures.get(one.experience_id, one.stamp_signature) == one.stamp_signature]
+    # The sort is stable: among those that verify, the first line of the file stays the first.
     return Library.of_ids(sorted(fitting, key=lambda record: not store.verify_stamp(record)), ids)
 
 
@@ -176,14 +177,10 @@ def screened(library: Library) -> tuple[Library, list[str]]:
 
     No prompt carries them; the screening may have been less strict when they were stored.
     """
-    kept: list[ExperienceRecord] = []
-    warnings: list[str] = []
-    for entry in library.entries:
-        if isinstance(result := screen_lesson(entry.summary32), Rejection):
-            warnings.append(f"lesson {entry.experience_id} kept out by the screening: {result.reason}")
-        else:
-            kept.append(entry)
-    return Library(tuple(kept)), warnings
+    results = {entry.experience_id: screen_lesson(entry.summary32) for entry in library.entries}
+    refused = {name: result.reason for name, result in results.items() if isinstance(result, Rejection)}
+    kept = Library(tuple(entry for entry in library.entries if entry.experience_id not in refused))
+    return kept, [f"lesson {name} kept out by the screening: {reason}" for name, reason in refused.items()]
 
 
 def short_enough(lessons: Sequence[ExperienceRecord], pack: LoadedPack) -> list[ExperienceRecord]:

@@ -387,6 +387,7 @@ def earlier_run(
         lasting = simulated or not key.startswith(MAY_CHANGE)
         if request.as_begun and (lasting or key.startswith("budget.")):
             continue
+        # All that differ are named at once, so that nobody meets them one by one.
         if lasting and not anew:
             began = "nothing" if old is _MISSING else json.dumps(old)
             name = source.removeprefix("command line ").removeprefix("environment ")
@@ -403,6 +404,7 @@ def earlier_run(
     task = run.root.parent.parent
     stored |= {"out": str(task.parent), "task_id": task.name}
     try:
+        # By way of JSON: from Python a strict model takes no list for a tuple.
         resolved = request.capped(Resolved(Settings.model_validate_json(json.dumps(stored)), sources))
     except ValidationError as error:
         accepted = f"a run whose settings this version knows ({error.error_count()} do not fit)"
