@@ -102,10 +102,13 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     elif (newest_id := _newest(request, env)) is not None:
         _, _, newest = earlier_run(request.model_copy(update={"resume": newest_id}), env, anew=request.test)
         learning = newest.settings.tfgrpo.model_copy(update={"night": None})
-        resolved = _with_night(replace(newest, settings=newest.settings.model_copy(update={"tfgrpo": learning})))
+        resolved = replace(newest, settings=newest.settings.model_copy(update={"tfgrpo": learning}))
     else:
-        resolved = _with_night(request.resolved(env))
+        resolved = request.resolved(env)
         checks = (*checks, partial(unnamed_world, sources=resolved.sources))  # a run that started with it may continue
+    saturated = bool(mapping_of((earlier or {}).get("forecast")).get("saturated"))
+    if earlier is None:
+        resolved, saturated = _with_night(resolved)
     if request.flow_run_id is not None and resolved.sources["model.wait_s"] == "default":
         model = resolved.settings.model.model_copy(update={"wait_s": _DEPLOYED_WAIT_S})
         sources = {**resolved.sources, "model.wait_s": "deployment"}
@@ -115,7 +118,6 @@ def prepare(request: RunRequest, env: Mapping[str, str], *, preflight: bool = Tr
     # A run that is resumed or replayed has the tools that it began with, and starts no server to list them.
     tools = [ListedTool(**each) for each in (earlier or {}).get("mcp_tools", ())]
     checks = (*checks, partial(_check_tools, tools=tools, begun=earlier is not None))
-    saturated = _saturated(resolved.settings) if earlier is None else bool(mapping_of(earlier.get("forecast")).get("saturated"))
     plan = build_plan(
         resolved, env, extra_checks=checks, measuring=measuring, sealed=sealed, saturated=saturated and not sealed
     )
@@ -174,29 +176,21 @@ def counted_again(prepared: Prepared) -> Prepared:
     return replace(prepared, resolved=again.resolved, plan=again.plan)
 
 
-def _with_night(resolved: Resolved) -> Resolved:
-    """Number the night by those of the task that have begun with its kind of model, unless the settings give a number."""
+def _with_night(resolved: Resolved) -> tuple[Resolved, bool]:
+    """Number the night by those of its task and kind of model, unless the settings do. Return, too, if that is saturated."""
     settings = resolved.settings
-    if settings.tfgrpo.night is not None:
-        return resolved
     try:
-        task = TaskPaths.of(settings.out, settings.task_id)
-        night = nights_begun(task, simulated=choose_models(settings).simulated)
+        task, simulated = TaskPaths.of(settings.out, settings.task_id), choose_models(settings).simulated
+        night, saturated = nights_begun(task, simulated=simulated), unchanged_nights(task, simulated=simulated) >= SATURATED
     except ValueError:
-        night = 0  # an invalid task id, which the plan refuses
+        night, saturated = 0, False  # an invalid task id, which the plan refuses
     except StoreError as error:
         raise SettingsError.one("the task's decisions", str(error), WAY_OUT) from error
+    if settings.tfgrpo.night is not None:
+        return resolved, saturated
     learning = settings.tfgrpo.model_copy(update={"night": night})
     source = {"tfgrpo.night": _COUNTED} if night else {}
-    return Resolved(settings.model_copy(update={"tfgrpo": learning}), {**resolved.sources, **source})
-
-
-def _saturated(settings: Settings) -> bool:
-    """Return whether the next night sweeps half as many items. Another check reports what cannot be read."""
-    with suppress(ValueError, StoreError):
-        task = TaskPaths.of(settings.out, settings.task_id)
-        return unchanged_nights(task, simulated=choose_models(settings).simulated) >= SATURATED
-    return False
+    return Resolved(settings.model_copy(update={"tfgrpo": learning}), {**resolved.sources, **source}), saturated
 
 
 def refuse_second_test(plan: Plan) -> None:
