@@ -164,7 +164,7 @@ def saturation(session: Session, totals: Totals) -> dict[str, Any] | None:
 
 
 def _is_news(session: Session, status: Status) -> bool:
-    """Return whether an end is reported: not that of a replay, nor a second time that a run has finished."""
+    # Neither the end of a replay, nor a second time that a run has finished.
     return session.replay_of is None and not (session.finished_before and status == "finished")
 
 
@@ -250,7 +250,6 @@ def _side(rewards: Sequence[Sequence[float]], k: int, score_range: Range, seed: 
 
 
 def _stages(session: Session) -> list[dict[str, Any]]:
-    """Return the stages of the pipeline with their evidence; the spec checks read the files (requirement 60)."""
     stages: list[dict[str, Any]] = []
     for stage in session.settings.stages:
         if stage.name == "learn":

@@ -191,7 +191,6 @@ def refuse_changed(run: RunPaths) -> None:
 
 
 def _changed(run: RunPaths, endings: Collection[str] = _KEPT) -> Iterator[str]:
-    """Yield what differs from the record of an ended run. Raises ``CorruptFile``, ``StoreError``."""
     manifest = ManifestFile(run.manifest).read()
     if not manifest:
         yield f"{run.manifest.name}: is missing"
@@ -281,7 +280,6 @@ def _shared(store: ExperienceStore, task: TaskPaths) -> Iterator[str]:
 
 
 def _view(task: TaskPaths) -> Iterator[str]:
-    """Yield how ``state.json`` differs from what the decisions say."""
     newest, state = newest_line(task.promotions), read_state(task.state)
     if state is None and (newest or task.state.exists()):
         yield f"{task.state.name}: is {'damaged' if task.state.exists() else 'missing'}; the next command writes it again"

@@ -244,8 +244,6 @@ def _described(error: Exception) -> str:
 
 
 def _ended(session: Session) -> RunSummary:
-    """Return how a run ended, before its books are closed."""
-
     def end(status: Status, message: str, by: BaseException) -> RunSummary:
         return RunSummary(status, session.run_id, message, {}).ended_by(by)
 

@@ -231,12 +231,12 @@ async def ping_models(plan: Plan) -> Pinged:
 
 
 def _asked(plan: Plan) -> Iterator[tuple[ModelRole, str]]:
-    """Yield each role and model; a judge of the learner's model that is asked as the learner is, only once."""
     models = plan.models
     if models.base_url is None:
         return
     yield "actor", models.name
     yield "reflection", models.reflection_name
+    # A judge of the learner's model that is asked as the learner is would be the same question again.
     same = {"max_tokens": 1, "name": None}
     learner, judge = (models.roles[role].model_copy(update=same) for role in ("reflection", "judge"))
     yield from (("judge", name) for name in models.judges if name != models.reflection_name or learner != judge)

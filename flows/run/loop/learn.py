@@ -353,7 +353,7 @@ def _compare_with_control(session: Session, control: Control) -> str:
 
 
 def _measured_before(session: Session) -> int:
-    """Return how many groups of the task have measured: the next ones go on with other items and tosses."""
+    # Of the whole task: the next ones go on with other items and tosses.
     return sum(sums.rows for sides, sums in session.books.state.memory.tally.rows.items() if sides.source == "measure")
 
 
