@@ -17,20 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from tfgrpo.flows.run.lessons import lost_in_force, missing, store_of
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError, TfgrpoError
+from tfgrpo.stores.experiences import decisions
 from tfgrpo.stores.experiences.credit import read_credit
-from tfgrpo.stores.experiences.decisions import (
-    WAY_OUT,
-    chain_problems,
-    decided_damage,
-    newest_line,
-    read_decisions,
-    read_state,
-    sealed_tests,
-)
+from tfgrpo.stores.experiences.decisions import WAY_OUT
 from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore, PackStamp, signature_holds
+from tfgrpo.stores.files import lines
 from tfgrpo.stores.files.atomic import is_signed_file, read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
-from tfgrpo.stores.files.lines import extent_of, extents_at, lines_of, read_bodies, read_keys, read_objects, whole_extent
 from tfgrpo.stores.json_values import canonical_json, key_digest, mapping_of, sha256_hex
 from tfgrpo.stores.ledger import NANO, Totals, totals_in
 from tfgrpo.stores.numeric import is_cost, is_number
@@ -70,7 +63,7 @@ def read_journal(path: Path) -> Journalled:
     """Sum a journal up, without damaged lines; nothing without one. Raises ``CorruptFile`` for a file of zeros."""
     entries = calls = tokens = nano = 0
     attempts: set[str] = set()
-    for line in lines_of(path):
+    for line in lines.lines_of(path):
         entry = mapping_of(json.loads(line.body)) if line.length else {}
         entries += "key" in entry  # a line without one is set aside when the journal is opened
         if entry.get("kind") != "reply":
@@ -101,7 +94,7 @@ def refuse_damage(context: RunContext, prepared: Prepared) -> Journalled:
             raise SettingsError.one("--replay", f"{run_id} with {pluralize(damaged, 'damaged line')}", accepted)
         return Journalled()
     plan, task = prepared.plan, prepared.plan.paths
-    damage = decided_damage(task.promotions)
+    damage = decisions.decided_damage(task.promotions)
     if damage or (lost := lost_in_force(store_of(plan), task, simulated=plan.simulated)):
         raise SettingsError.one("the task", damage or f"{task.experiences}: {lost[0]}", WAY_OUT)
     if request.resume is None:
@@ -155,7 +148,7 @@ def _lost_answers(run: RunPaths, journal: Journalled, attempted: int, spent: Tot
 
 
 def _attempted(run: RunPaths) -> int:
-    rows = (mapping_of(json.loads(line.body)) for line in lines_of(run.rollouts) if line.length)
+    rows = (mapping_of(json.loads(line.body)) for line in lines.lines_of(run.rollouts) if line.length)
     return sum(mapping_of(row.get("outcome")).get("name") in _ATTEMPTED for row in rows)
 
 
@@ -164,7 +157,7 @@ def record_files(run: RunPaths) -> None:
     manifest, task = ManifestFile(run.manifest), TaskPaths(run.root.parent.parent)
     if manifest.read().get("status", "running") != "running":
         paths = (task.experiences, task.batches, task.credit, task.promotions, task.tests)
-        of_task = {path.name: extent_of(path)._asdict() for path in paths if path.exists()}
+        of_task = {path.name: lines.extent_of(path)._asdict() for path in paths if path.exists()}
         manifest.update(files=extents(run), task_files=of_task)
 
 
@@ -172,12 +165,12 @@ def record_file(run: RunPaths, path: Path) -> None:
     """Write one file that was made again into the manifest of an ended run."""
     manifest = ManifestFile(run.manifest)
     if files := manifest.read().get("files"):
-        manifest.update(files={**mapping_of(files), path.name: whole_extent(path)._asdict()})
+        manifest.update(files={**mapping_of(files), path.name: lines.whole_extent(path)._asdict()})
 
 
 def extents(run: RunPaths) -> dict[str, dict[str, int | str]]:
     """Return the files of a run as its manifest records them."""
-    return {path.name: whole_extent(path)._asdict() for path in _files(run)}
+    return {path.name: lines.whole_extent(path)._asdict() for path in _files(run)}
 
 
 def _files(run: RunPaths) -> list[Path]:
@@ -202,9 +195,9 @@ def _changed(run: RunPaths, endings: Collection[str] = _KEPT) -> Iterator[str]:
             continue
         if not path.exists():
             yield f"{name}: is missing"
-        elif (extent := whole_extent(path)._asdict()) != recorded:
-            lines = f"{extent['lines']} lines, {mapping_of(recorded).get('lines')} at the end of its run"
-            yield f"{name}: was changed since its run ended ({lines})"
+        elif (extent := lines.whole_extent(path)._asdict()) != recorded:
+            counts = f"{extent['lines']} lines, {mapping_of(recorded).get('lines')} at the end of its run"
+            yield f"{name}: was changed since its run ended ({counts})"
 
 
 def run_problems(run: RunPaths) -> list[str]:
@@ -232,7 +225,7 @@ def _noted(problems: list[str]) -> Iterator[None]:
 
 def _line_problems(path: Path, *, torn: bool = True) -> Iterator[str]:
     end = 0
-    for line in lines_of(path) if path.suffix == ".jsonl" else ():
+    for line in lines.lines_of(path) if path.suffix == ".jsonl" else ():
         if line.damaged:
             yield f"{path.name}: line {line.number} is damaged"
         end = line.offset + len(line.data) + 1
@@ -255,32 +248,32 @@ def task_problems(store: ExperienceStore, task: TaskPaths) -> list[str]:
         with _noted(problems):
             problems += _line_problems(path)
     with _noted(problems):
-        problems += chain_problems(task.promotions)
+        problems += decisions.chain_problems(task.promotions)
     for check in (_shared(store, task), _view(task), _vouched_for(task), _shapes(store, task)):
         with _noted(problems):
             problems += check
     accepted: set[str] = set()
     with _noted([]):
-        accepted = {each for one in read_decisions(task.promotions) for each in one.accepted}
+        accepted = {each for one in decisions.read_decisions(task.promotions) for each in one.accepted}
     return [each for each in dict.fromkeys(problems) if each not in accepted]
 
 
 def _shared(store: ExperienceStore, task: TaskPaths) -> Iterator[str]:
     """Yield what decisions, records and rollouts of a task lack of each other."""
-    if damage := decided_damage(task.promotions):
+    if damage := decisions.decided_damage(task.promotions):
         yield damage.removeprefix(f"{task.root}/")
         return
-    named = [pair for one in read_decisions(task.promotions) for pair in one.signatures.items()]
+    named = [pair for one in decisions.read_decisions(task.promotions) for pair in one.signatures.items()]
     yield from missing(store, named)
     records = [*store.records()]  # before the attempts that they are of, as a night may be under way
-    made = {path.parent.name: {row["rollout_id"] for row in read_objects(path)} for path in task.root.glob(_ROLLOUTS)}
+    made = {path.parent.name: {row["rollout_id"] for row in lines.read_objects(path)} for path in task.root.glob(_ROLLOUTS)}
     for one in records:  # of a merged lesson, attempts may be of a run that was removed
         if one.operation == "add" and not set(one.evidence) <= made.get(one.run_id, set(one.evidence)):
             yield f"runs/{one.run_id}/rollouts.jsonl: lacks attempts that lesson {one.experience_id} was learned from"
 
 
 def _view(task: TaskPaths) -> Iterator[str]:
-    newest, state = newest_line(task.promotions), read_state(task.state)
+    newest, state = decisions.newest_line(task.promotions), decisions.read_state(task.state)
     if state is None and (newest or task.state.exists()):
         yield f"{task.state.name}: is {'damaged' if task.state.exists() else 'missing'}; the next command writes it again"
     elif state is not None and state["task_id"] != task.root.name:
@@ -294,21 +287,21 @@ def _vouched_for(task: TaskPaths) -> Iterator[str]:
         with suppress(CorruptFile):  # which is a problem of that run
             for name, extent in mapping_of(ManifestFile(path).read().get("task_files")).items():
                 seen[name].append((extent["lines"], extent["sha256"], path.parent.name))
-    last = {run: lines for lines, _, run in seen[task.credit.name]}
-    for line in lines_of(task.credit):
+    last = {run: number for number, _, run in seen[task.credit.name]}
+    for line in lines.lines_of(task.credit):
         run = mapping_of(json.loads(line.body)).get("run_id") if line.length else None
         if line.number > last.get(run or "", line.number):
             yield f"{task.credit.name}: line {line.number} names run {run}, which had ended before it was written"
     for name, recorded in seen.items():
-        digests = extents_at(task.root / name, {lines for lines, _, _ in recorded})
-        for lines, digest, run in recorded:
-            if digests.get(lines) != digest:
-                yield f"{name}: its first {lines} lines are not those with which run {run} ended"
+        digests = lines.extents_at(task.root / name, {number for number, _, _ in recorded})
+        for number, digest, run in recorded:
+            if digests.get(number) != digest:
+                yield f"{name}: its first {number} lines are not those with which run {run} ended"
 
 
 def _shapes(store: ExperienceStore, task: TaskPaths) -> Iterator[str]:
     """Yield files of another shape than theirs, and items that are not those of their name."""
-    for read in (read_decisions(task.promotions), read_credit(task.credit), sealed_tests(task.tests)):
+    for read in (decisions.read_decisions(task.promotions), read_credit(task.credit), decisions.sealed_tests(task.tests)):
         deque(read, maxlen=0)
     yield from store.problems()
     for path in task.root.glob("items/*.jsonl"):
@@ -349,7 +342,7 @@ def check_spec(run_dir: Path) -> list[_Json]:
 
 
 def _outcome_faults(run: RunPaths) -> Iterator[str]:
-    for row in read_objects(run.rollouts):
+    for row in lines.read_objects(run.rollouts):
         outcome, rollout = row["outcome"], row["rollout_id"]
         name = outcome["name"]
         if name not in get_args(OutcomeName):
@@ -366,7 +359,7 @@ def _lesson_faults(task: TaskPaths, run_id: str, manifest: _Json) -> Iterator[st
     words = min(MAX_WORDS, learning["experience_max_words"])
     pack = manifest["pack"]
     stamp = PackStamp(pack["id"], pack["stamp"], pack["stamped_at"])
-    for body in read_bodies(task.experiences):
+    for body in lines.read_bodies(task.experiences):
         row = json.loads(body)
         if row["run_id"] != run_id:
             continue
@@ -383,7 +376,7 @@ def _metric_faults(run: RunPaths) -> Iterator[str]:
     # By digests, as of attempts below: there may be very many groups.
     seen, measured = set[int](), set[int]()
     repeated: Counter[tuple[str, int, str]] = Counter()
-    for row in read_objects(run.metrics):
+    for row in lines.read_objects(run.metrics):
         if row["status"] not in _METRIC_STATUS:
             yield f"a metrics line has the status {row['status']!r}"
         key = row["run_id"], row["tfgrpo_epoch"], row.get("group_id") or ""
@@ -391,7 +384,7 @@ def _metric_faults(run: RunPaths) -> Iterator[str]:
         seen.add(digest)
         measured.add(key_digest(key[-1]))
     yield from (f"{count + 1} metrics lines for {key}" for key, count in repeated.items())
-    unmeasured = sorted({group for group in read_keys(run.groups, "group_id") if key_digest(group) not in measured})
+    unmeasured = sorted({group for group in lines.read_keys(run.groups, "group_id") if key_digest(group) not in measured})
     yield from (f"no metrics line for the group {group}" for group in unmeasured)
 
 

@@ -18,21 +18,9 @@ from tfgrpo.rewarders.statistics.credit import RULES
 from tfgrpo.rewarders.statistics.summary import mean_and_error
 from tfgrpo.stores.clock import Clock, utc_now
 from tfgrpo.stores.errors import CorruptFile, StoreError, TfgrpoError
+from tfgrpo.stores.experiences import decisions
 from tfgrpo.stores.experiences.credit import CreditLine, Row, read_credit
-from tfgrpo.stores.experiences.decisions import (
-    WAY_OUT,
-    Decision,
-    Library,
-    chain_problems,
-    in_force,
-    kept_out,
-    lost_credit,
-    lost_decision,
-    newest_line,
-    read_decisions,
-    read_state,
-    write_state,
-)
+from tfgrpo.stores.experiences.decisions import WAY_OUT, Decision, Library
 from tfgrpo.stores.experiences.store import ExperienceRecord, ExperienceStore
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.stores.files.lines import read_objects
@@ -58,9 +46,9 @@ def library_in_force(store: ExperienceStore, paths: TaskPaths, *, simulated: boo
 
 def decision_in_force(paths: TaskPaths, *, simulated: bool | None = None) -> Decision | None:
     """Return the decision that says what is in force; None where it may be lost: it may have taken all lessons back."""
-    if lost_decision(paths.promotions):
+    if decisions.lost_decision(paths.promotions):
         return None
-    return in_force(read_decisions(paths.promotions), simulated=simulated)
+    return decisions.in_force(decisions.read_decisions(paths.promotions), simulated=simulated)
 
 
 def decided_library(store: ExperienceStore, decision: Decision | None) -> Library:
@@ -89,19 +77,19 @@ def signatures_in(store: ExperienceStore, library: Library) -> dict[str, str]:
 def in_force_problems(store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None) -> list[str]:
     """Return a warning for each reason why less is in force than was decided; write a damaged view again."""
     view = list[str]()
-    if paths.state.is_file() and read_state(paths.state) is None:  # it is made of other files
+    if paths.state.is_file() and decisions.read_state(paths.state) is None:  # it is made of other files
         view = [f"{paths.state.name} is damaged"]
         with suppress(StoreError):  # a directory that is only readable, or decisions that are damaged, too
             write_view(store, paths, paths.root.name, last_run=next((one.run_id for one in runs_of(paths)), None))
             view = [f"{paths.state.name} was damaged, and is written again"]
-    if lost := lost_decision(paths.promotions):
+    if lost := decisions.lost_decision(paths.promotions):
         return [*view, f"nothing is in force: {lost}; accepted: {WAY_OUT}"]
-    return [*view, *chain_problems(paths.promotions), *lost_in_force(store, paths, simulated=simulated)]
+    return [*view, *decisions.chain_problems(paths.promotions), *lost_in_force(store, paths, simulated=simulated)]
 
 
 def lost_in_force(store: ExperienceStore, paths: TaskPaths, *, simulated: bool | None = None) -> list[str]:
     """Return a warning that names the records in force that the task's store lacks."""
-    latest = in_force(read_decisions(paths.promotions), simulated=simulated)
+    latest = decisions.in_force(decisions.read_decisions(paths.promotions), simulated=simulated)
     return [] if latest is None else missing(store, [(name, latest.signatures.get(name)) for name in latest.experience_ids])
 
 
@@ -135,7 +123,7 @@ def starting_library(plan: Plan, ids: Sequence[str] | None = None) -> tuple[Libr
     if ids is None:
         return sound_library(store, plan.paths, simulated=plan.simulated)
     # What the run itself appends repairs the file of decisions, so that no later run could tell.
-    lost = [*chain_problems(plan.paths.promotions), *missing(store, [(name, None) for name in ids])]
+    lost = [*decisions.chain_problems(plan.paths.promotions), *missing(store, [(name, None) for name in ids])]
     return _verifying(store, library_of(store, ids), lost)
 
 
@@ -161,10 +149,10 @@ def write_view(
 
     ``last_run`` None: as it was.
     """
-    newest, decision = newest_line(paths.promotions), in_force(read_decisions(paths.promotions))
+    newest, decision = decisions.newest_line(paths.promotions), decisions.in_force(decisions.read_decisions(paths.promotions))
     library, simulated = decided_library(store, decision), decision is not None and decision.simulated
-    last_run = last_run or (read_state(paths.state) or {}).get("last_run")
-    write_state(paths.state, task_id, library, last_run=last_run, newest=newest, simulated=simulated, clock=clock)
+    last_run = last_run or (decisions.read_state(paths.state) or {}).get("last_run")
+    decisions.write_state(paths.state, task_id, library, last_run=last_run, newest=newest, simulated=simulated, clock=clock)
 
 
 def verified(library: Library, store: ExperienceStore) -> Library:
@@ -279,7 +267,7 @@ class ServedLessons:
         return tuple(() if one is None else (one.st_ino, one.st_size, one.st_mtime_ns) for one in stats)
 
     def _read(self) -> None:
-        if lost := lost_decision(self._task.promotions):
+        if lost := decisions.lost_decision(self._task.promotions):
             self._say(f"warning: no lesson is in force: {lost}; accepted: {WAY_OUT}")
         elif self._pack is not None and not self._task.promotions.exists():
             raise StoreError(f"{self._task.promotions} is no longer there")
@@ -315,7 +303,7 @@ def conditions_of(plan: Plan) -> str:
 def memory_of(
     store: ExperienceStore,
     lines: Sequence[CreditLine],
-    decisions: Sequence[Decision],
+    earlier: Sequence[Decision],
     *,
     simulated: bool,
     night: int,
@@ -329,7 +317,7 @@ def memory_of(
     """
     lines = [line for line in lines if line.simulated == simulated]
     if in_force_ids is None:
-        last = in_force(decisions, simulated=simulated)
+        last = decisions.in_force(earlier, simulated=simulated)
         in_force_ids = last.experience_ids if last else ()
     if conditions is None:
         conditions = next((line.conditions for line in reversed(lines) if isinstance(line, Row)), "")
@@ -344,26 +332,26 @@ def memory_of(
         conditions=conditions,
         slots=slots,
         in_force=tuple(in_force_ids),
-        kept_out=kept_out(decisions, simulated=simulated),
+        kept_out=decisions.kept_out(earlier, simulated=simulated),
     )
 
 
 def credit_lines(paths: TaskPaths) -> list[CreditLine]:
     """Return all credit of a task. Raises ``CorruptFile``, too if some is lost: the figures would be others."""
-    if lost := lost_credit(paths.promotions):
+    if lost := decisions.lost_credit(paths.promotions):
         raise CorruptFile(f"{lost}; accepted: {WAY_OUT}")
     return read_credit(paths.credit)
 
 
 def task_credit(paths: TaskPaths, store: ExperienceStore, *, simulated: bool) -> Credit:
     """Return what a task knows of its lessons as of now, for commands and pages. Raises ``CorruptFile``."""
-    decisions, lines = list(read_decisions(paths.promotions)), credit_lines(paths)
+    earlier, lines = list(decisions.read_decisions(paths.promotions)), credit_lines(paths)
     # ``tfgrpo.night`` may be set, to a later one than there are.
     night = max((line.night for line in lines if line.simulated == simulated), default=0)
     night = max(night, nights_begun(paths, simulated=simulated) - 1)
     slots = (run.slots for run in runs_of(paths) if run.simulated == simulated and isinstance(run.slots, int))
     room = next(slots, RULES.most_on_trial)
-    return credit_of(memory_of(store, lines, decisions, simulated=simulated, night=night, slots=room))
+    return credit_of(memory_of(store, lines, earlier, simulated=simulated, night=night, slots=room))
 
 
 def effect_text(effect: Mapping[str, Any] | None) -> str:
@@ -435,10 +423,10 @@ def production_rows(paths: TaskPaths) -> Iterator[Row]:
 
     Its conditions are those of the newest row: the outcomes join what decides. Raises ``CorruptFile``.
     """
-    decisions = {each.library_id: each for each in read_decisions(paths.promotions)}
+    by_library = {each.library_id: each for each in decisions.read_decisions(paths.promotions)}
     rows = [line for line in read_credit(paths.credit) if isinstance(line, Row)]
     for library, sides in _outcomes(paths).items():
-        if (decision := decisions.get(library)) is None:
+        if (decision := by_library.get(library)) is None:
             continue
         used = [row for row in rows if row.source == "outcome" and row.item_id == library]
         one = sides[0][sum(len(row.rewards_one) for row in used) :]

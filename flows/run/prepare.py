@@ -23,18 +23,7 @@ from pydantic import ValidationError
 
 from tfgrpo.flows.console.environment import installed_version, write_error
 from tfgrpo.flows.orchestration.request import Measuring, RunRequest
-from tfgrpo.flows.run.index import (
-    LATEST,
-    SATURATED,
-    find_run,
-    has_begun,
-    known_runs,
-    nights_begun,
-    refuse_pruned,
-    runs_of,
-    task_named,
-    unchanged_nights,
-)
+from tfgrpo.flows.run import index
 from tfgrpo.flows.run.lessons import starting_library
 from tfgrpo.pipelines.plan.plan import BasePlan, ExtraCheck, Plan, build_plan
 from tfgrpo.pipelines.settings.guardrails import unnamed_world
@@ -145,14 +134,14 @@ def _newest(request: RunRequest, env: Mapping[str, str]) -> str | None:
     A test that is asked for with a model, or as a dry run, has those of the newest run with its kind of model.
     """
     if request.measures is not None:
-        return LATEST
+        return index.LATEST
     if not request.test or request.pipeline != RunRequest.model_fields["pipeline"].default:
         return None
     requested = request.resolved(env)
     # An address in the environment may be for other programs.
     named = requested.settings.model.name is not None or requested.sources[_ADDRESS].startswith("command line")
     kind = choose_models(requested.settings).simulated if named or requested.settings.dry_run else None
-    runs = runs_of(task_named(request.settings.get("task_id"), request.settings.get("out")))
+    runs = index.runs_of(index.task_named(request.settings.get("task_id"), request.settings.get("out")))
     return next((each.run_id for each in runs if each.begun and kind in {None, each.simulated}), None)
 
 
@@ -170,7 +159,7 @@ def _check_tools(settings: Settings, tools: list[ListedTool], *, begun: bool) ->
 def counted_again(prepared: Prepared) -> Prepared:
     """Return a night that is planned anew, if another one has begun with its number meanwhile."""
     plan, is_counted = prepared.plan, prepared.resolved.sources["tfgrpo.night"] in {"default", _COUNTED}
-    if not is_counted or nights_begun(plan.paths, simulated=plan.simulated) == plan.settings.tfgrpo.night:
+    if not is_counted or index.nights_begun(plan.paths, simulated=plan.simulated) == plan.settings.tfgrpo.night:
         return prepared
     again = prepare(prepared.request, os.environ, preflight=False)
     return replace(prepared, resolved=again.resolved, plan=again.plan)
@@ -181,11 +170,12 @@ def _with_night(resolved: Resolved) -> tuple[Resolved, bool]:
     settings = resolved.settings
     try:
         task, simulated = TaskPaths.of(settings.out, settings.task_id), choose_models(settings).simulated
-        night, saturated = nights_begun(task, simulated=simulated), unchanged_nights(task, simulated=simulated) >= SATURATED
+        night, unchanged = (count(task, simulated=simulated) for count in (index.nights_begun, index.unchanged_nights))
     except ValueError:
-        night, saturated = 0, False  # an invalid task id, which the plan refuses
+        night = unchanged = 0  # an invalid task id, which the plan refuses
     except StoreError as error:
         raise SettingsError.one("the task's decisions", str(error), WAY_OUT) from error
+    saturated = unchanged >= index.SATURATED
     if settings.tfgrpo.night is not None:
         return resolved, saturated
     learning = settings.tfgrpo.model_copy(update={"night": night})
@@ -273,11 +263,11 @@ def refuse_taken(request: RunRequest, paths: TaskPaths) -> None:
     """Raise ``SettingsError`` for a name that no new run of the task can have."""
     if request.run_id is None:
         return
-    if request.run_id == LATEST:
-        raise SettingsError.one("--run-id", repr(LATEST), "another name: this one means the newest run")
+    if request.run_id == index.LATEST:
+        raise SettingsError.one("--run-id", repr(index.LATEST), "another name: this one means the newest run")
     try:
         manifest = paths.run(request.run_id).manifest
-        taken = manifest.exists() and has_begun(ManifestFile(manifest).read())
+        taken = manifest.exists() and index.has_begun(ManifestFile(manifest).read())
     except CorruptFile:
         taken = True
     except ValueError as error:
@@ -426,7 +416,7 @@ def continued(request: RunRequest, env: Mapping[str, str]) -> RunRequest:
     settings = request.resolved(env).settings
     with suppress(ValueError, OSError, CorruptFile):  # reported by ``prepare``
         manifest = ManifestFile(TaskPaths.of(settings.out, settings.task_id).run(request.run_id).manifest).read()
-        if manifest.get("flow_run_id") == request.flow_run_id and has_begun(manifest):
+        if manifest.get("flow_run_id") == request.flow_run_id and index.has_begun(manifest):
             return request.model_copy(update={"run_id": None, "resume": request.run_id, "as_begun": True})
     return request
 
@@ -449,12 +439,12 @@ def _find(request: RunRequest, requested: Resolved) -> tuple[RunPaths, dict[str,
     named = requested.sources["task_id"].startswith(_ASKED)
     if not named and request.pipeline == RunRequest.model_fields["pipeline"].default:  # the task may be of any pipeline
         task_id = None
-    task = task_named(task_id, requested.settings.out)
-    run = find_run(task, str(request.earlier), everywhere=not named)
+    task = index.task_named(task_id, requested.settings.out)
+    run = index.find_run(task, str(request.earlier), everywhere=not named)
     if run is None:
-        raise _unusable(request, f"a run of task {task.root.name}: {known_runs(task)}")
+        raise _unusable(request, f"a run of task {task.root.name}: {index.known_runs(task)}")
     if request.measures is None:  # which takes the settings alone
-        refuse_pruned(run, "--replay" if request.resume is None else "--resume")
+        index.refuse_pruned(run, "--replay" if request.resume is None else "--resume")
     try:
         manifest = ManifestFile(run.manifest).read()
     except (OSError, CorruptFile) as error:

@@ -19,40 +19,15 @@ from typing import Final
 from tfgrpo.flows.console.observer import Losses
 from tfgrpo.flows.orchestration.request import Control, Measuring
 from tfgrpo.flows.run.lessons import decided_library, library_of, signatures_in, store_of, verified
-from tfgrpo.flows.run.loop.batches import (
-    draw_cohort,
-    group_spec,
-    learning_groups,
-    open_epoch,
-    prompts,
-    record_failure,
-    refuse_unscored,
-    rows_of,
-    run_batch,
-    run_epoch,
-    two_sided,
-    two_sided_row,
-    unlearned_batches,
-)
+from tfgrpo.flows.run.loop import batches
 from tfgrpo.flows.run.loop.books import Session, State
 from tfgrpo.prompt_packs.stamps import without_meaning
 from tfgrpo.rewarders.scorer import Range
 from tfgrpo.rewarders.statistics.credit import mean_difference
 from tfgrpo.stores.errors import BudgetRefused, RunAborted
+from tfgrpo.stores.experiences import decisions
 from tfgrpo.stores.experiences.credit import Row, outside_range, share_of_range
-from tfgrpo.stores.experiences.decisions import (
-    OVERTAKEN,
-    Alarm,
-    Decision,
-    DecisionVerdict,
-    Library,
-    SealedTest,
-    in_force,
-    kept_out,
-    read_decisions,
-    record_decided,
-    record_test,
-)
+from tfgrpo.stores.experiences.decisions import Alarm, Decision, DecisionVerdict, Library, SealedTest
 from tfgrpo.stores.experiences.store import ExperienceRecord, Operation
 from tfgrpo.stores.files.layout import RunPaths
 from tfgrpo.stores.files.lines import read_objects
@@ -76,15 +51,15 @@ def learn(session: Session) -> Decision:
     """Learn in epochs 1 … E-1, sweep what would follow against no lessons in epoch E, and return the decision on record."""
     books, state = session.books, session.books.state
     for epoch in range(1, session.settings.tfgrpo.epochs):
-        cohort = draw_cohort(session, epoch)
-        with open_epoch(session, epoch, "train", len(cohort.items)) as sums:
+        cohort = batches.draw_cohort(session, epoch)
+        with batches.open_epoch(session, epoch, "train", len(cohort.items)) as sums:
             for batch in range(len(cohort.batches)):
-                groups = learning_groups(session, cohort, epoch, batch, state.credit.on_trial)
-                results = run_batch(session, groups, sums)
-                state = books.learned(state, rows_of(session, "learning", groups, results))
+                groups = batches.learning_groups(session, cohort, epoch, batch, state.credit.on_trial)
+                results = batches.run_batch(session, groups, sums)
+                state = books.learned(state, batches.rows_of(session, "learning", groups, results))
                 state = curate(session, state, groups, results, sums.learning)
     swept, state = sweep(session, state)
-    refuse_unscored(session)
+    batches.refuse_unscored(session)
     return decide(session, state, swept)
 
 
@@ -116,27 +91,27 @@ def sweep(session: Session, state: State) -> tuple[Swept, State]:
     carried, rows = dict(zip(SIDES, (swept.lessons, ()), strict=True)), []
     for name in (item.id for item in session.plan.eval_items):
         sides = [(carried[arm], share_of_range(swept.rewards[arm][name], score_range), swept.lost[arm][name]) for arm in SIDES]
-        rows.append(two_sided_row(session, "sweep", f"sweep/{name}", name, sides))
+        rows.append(batches.two_sided_row(session, "sweep", f"sweep/{name}", name, sides))
     return swept, session.books.learned(state, rows)
 
 
 def swept_sides(session: Session, lessons: Sequence[ExperienceRecord]) -> Swept:
     """Run lessons and no lessons on the same items, at the evaluation temperature."""
-    items, (library, none) = session.plan.eval_items, prompts(session, [lessons, ()])
+    items, (library, none) = session.plan.eval_items, batches.prompts(session, [lessons, ()])
     epoch, size = session.settings.tfgrpo.epochs, session.settings.tfgrpo.batch_size
     session.books.cohort(epoch, session.plan.evaluation)
 
-    sides, batches = list(zip(SIDES, (library, none), strict=True)), [list[GroupSpec]() for _ in range(0, len(items), size)]
+    sides, groups = list(zip(SIDES, (library, none), strict=True)), [list[GroupSpec]() for _ in range(0, len(items), size)]
     for position, item in enumerate(items):
         # By turns: what comes first may do better for that alone.
         for arm, text in sides if position % 2 else sides[::-1]:
             key = GroupKey(epoch, "eval", arm, position // size, item.id, run=session.run_id)
-            batches[key.batch].append(group_spec(session, key, position, item, text, session.plan.sweep_size))
+            groups[key.batch].append(batches.group_spec(session, key, position, item, text, session.plan.sweep_size))
     # Rewards alone, so that a sweep of any length fits into memory until it is decided on.
     rewards: dict[Arm, dict[str, tuple[float, ...]]] = {arm: {} for arm in SIDES}
     lost: dict[Arm, dict[str, int]] = {arm: {} for arm in SIDES}
     canaries = Canaries()
-    with closing(run_epoch(session, epoch, "eval", batches)) as accepted:
+    with closing(batches.run_epoch(session, epoch, "eval", groups)) as accepted:
         for result in chain.from_iterable(accepted):
             scored = scored_rewards(each.outcome for each in result.rollouts)
             rewards[result.key.arm][result.key.item] = scored
@@ -147,11 +122,11 @@ def swept_sides(session: Session, lessons: Sequence[ExperienceRecord]) -> Swept:
 
 def measure(session: Session) -> None:
     """Run one actor per item and learn nothing, for runs with the feature flag off."""
-    cohort = draw_cohort(session, 1)
-    with open_epoch(session, 1, "eval", len(cohort.items), last=1) as sums:
-        for groups in unlearned_batches(session, cohort):
-            run_batch(session, groups, sums)
-    refuse_unscored(session)
+    cohort = batches.draw_cohort(session, 1)
+    with batches.open_epoch(session, 1, "eval", len(cohort.items), last=1) as sums:
+        for groups in batches.unlearned_batches(session, cohort):
+            batches.run_batch(session, groups, sums)
+    batches.refuse_unscored(session)
 
 
 def curate(session: Session, state: State, specs: Sequence[GroupSpec], results: Sequence[GroupResult], losses: Losses) -> State:
@@ -212,7 +187,7 @@ def _ask(
     if spend.budget_refused:
         raise BudgetRefused(spend.budget_refused)
     for broken in spend.broken:
-        record_failure(session, broken)
+        batches.record_failure(session, broken)
     sentence = spend.failure.sentence if spend.failure else None
     for number in range(curation.asked):
         losses.add(sentence if number < curation.lost else None)
@@ -244,11 +219,11 @@ def decide(session: Session, state: State, swept: Swept) -> Decision:
         if done := next((one for one in earlier if one.run_id == session.run_id), None):
             return done
         if session.replay_of is not None:  # of its task, up to the decision of its run
-            decisions = read_decisions(session.replay_of.promotions)
-            earlier = list(takewhile(lambda one: one.run_id != session.run_id, decisions))
+            original = decisions.read_decisions(session.replay_of.promotions)
+            earlier = list(takewhile(lambda one: one.run_id != session.run_id, original))
         return _decision(session, state, swept, earlier)
 
-    recorded = record_decided(session.task.promotions, decision)
+    recorded = decisions.record_decided(session.task.promotions, decision)
     if recorded is None:
         raise AssertionError("a decision is always recorded")
     session.books.decision, session.books.swept = recorded, swept
@@ -266,9 +241,9 @@ def _alarms(session: Session, swept: Swept, follows: Library, accepted: Collecti
 
 def _decision(session: Session, state: State, swept: Swept, earlier: Sequence[Decision]) -> Decision:
     simulated, memory = session.plan.simulated, replace(state.memory, swept=swept.lessons)
-    credit, out = credit_of(memory), kept_out(earlier, simulated=simulated)
+    credit, out = credit_of(memory), decisions.kept_out(earlier, simulated=simulated)
     store = store_of(session.plan, session.replay_of or session.task)
-    now = verified(decided_library(store, in_force(earlier, simulated=simulated)), store)
+    now = verified(decided_library(store, decisions.in_force(earlier, simulated=simulated)), store)
     notes, alarms = list[str](), tuple[Alarm, ...]()
     if any(not each.ids.isdisjoint(out) for each in credit.known.values() if each.record in credit.follows):
         credit = credit_of(replace(memory, kept_out=out))
@@ -277,7 +252,7 @@ def _decision(session: Session, state: State, swept: Swept, earlier: Sequence[De
     verdict: DecisionVerdict
     if now.library_id != session.in_force.library_id:
         verdict, library = "in force" if now.entries else "not yet", now
-        notes.append(OVERTAKEN)
+        notes.append(decisions.OVERTAKEN)
     else:
         same_model = (one for one in reversed(earlier) if one.simulated == simulated)
         unbroken = takewhile(lambda one: one.experience_ids, same_model)
@@ -314,7 +289,7 @@ def _decision(session: Session, state: State, swept: Swept, earlier: Sequence[De
 
 def measure_on_demand(session: Session, measuring: Measuring) -> str:
     """Measure lessons, or what is in force against a control; return a sentence for people. Raises as ``run_epoch``."""
-    draw_cohort(session, session.settings.tfgrpo.epochs)  # of an epoch that does not learn
+    batches.draw_cohort(session, session.settings.tfgrpo.epochs)  # of an epoch that does not learn
     if measuring.control is not None:
         return _compare_with_control(session, measuring.control)
     trial = {each.experience_id: each for each in (*session.in_force.entries, *session.books.state.credit.on_trial)}
@@ -325,7 +300,7 @@ def measure_on_demand(session: Session, measuring: Measuring) -> str:
     halves = [random_halves(lessons, coin) for _ in range(session.plan.measured_groups)]
     # All texts of a night's measuring have one beginning: what is not measured is in every prompt.
     beside = [each for name, each in trial.items() if all(name != one.experience_id for one in lessons)]
-    rows = _measured(session, [prompts(session, [[*beside, *half] for half in both]) for both in halves])
+    rows = _measured(session, [batches.prompts(session, [[*beside, *half] for half in both]) for both in halves])
     used = sum(row.difference is not None for row in rows)
     return f"measured {pluralize(len(lessons), 'lesson')} in {pluralize(used, 'group')}; nothing was learned"
 
@@ -333,10 +308,10 @@ def measure_on_demand(session: Session, measuring: Measuring) -> str:
 def _compare_with_control(session: Session, control: Control) -> str:
     if not session.in_force.entries:
         return "nothing was measured: no lesson is in force"
-    [library] = prompts(session, [session.in_force.entries])
+    [library] = batches.prompts(session, [session.in_force.entries])
     against = library
     if control == "no-lessons":
-        [against] = prompts(session, [()])
+        [against] = batches.prompts(session, [()])
     elif control == "neutral":
         system = without_meaning(library.system)
         against = replace(library, system=system, digest=sha256_hex(system), experience_ids=(), experiences=())
@@ -367,17 +342,17 @@ def _measured(session: Session, sides: Sequence[Sequence[PackText]], control: Co
         item = drawn[(before + position) % len(drawn)]
         key = GroupKey(epoch, "measure", "group", position // size, item.id, draws[item.id], session.run_id)
         draws[item.id] += 1
-        spec = group_spec(session, key, position, item, other, session.settings.tfgrpo.measuring_size)
+        spec = batches.group_spec(session, key, position, item, other, session.settings.tfgrpo.measuring_size)
         if control is not None:  # also where both texts are the same
             specs.append(replace(spec, first_half=one, split=spec.size // 2, arms=("library", "control")))
             continue
         texts = (one, other) if coin.random() < 0.5 else (other, one)
-        specs.append(two_sided(replace(spec, pack=texts[1]), texts[0], coin))
-    batches = [specs[at : at + size] for at in range(0, len(specs), size)]
+        specs.append(batches.two_sided(replace(spec, pack=texts[1]), texts[0], coin))
+    groups = [specs[at : at + size] for at in range(0, len(specs), size)]
     rows: list[Row] = []
-    with closing(run_epoch(session, epoch, "measure", batches)) as accepted:
-        for batch, results in zip(batches, accepted, strict=True):
-            measured = rows_of(session, "measure", batch, results)
+    with closing(batches.run_epoch(session, epoch, "measure", groups)) as accepted:
+        for batch, results in zip(groups, accepted, strict=True):
+            measured = batches.rows_of(session, "measure", batch, results)
             rows += measured
             if control is None:
                 session.books.learned(session.books.state, measured)
@@ -413,6 +388,6 @@ def open_sealed(session: Session) -> str:
         group_size=session.plan.sweep_size,
         seen=len(seen),
     )
-    test = record_test(session.task.tests, test)
+    test = decisions.record_test(session.task.tests, test)
     session.books.manifest.update(test=test.model_dump(mode="json"))
     return f"tested once, lessons against none: {test.result}"
