@@ -35,19 +35,8 @@ from rich.console import Console as RichConsole
 from tfgrpo.flows.console.console import LogFile, PeopleConsole
 from tfgrpo.flows.console.environment import API_URL
 from tfgrpo.flows.console.observer import Observer, Observers, Progress, Screen
-from tfgrpo.flows.orchestration.deployed import (
-    Optional,
-    PrefectArtifacts,
-    Unknown,
-    asked_of,
-    deployed_run,
-    in_parameters,
-    is_refusal,
-    prefect_state,
-    warn_run,
-    why_silent,
-    with_parameters,
-)
+from tfgrpo.flows.orchestration import deployed
+from tfgrpo.flows.orchestration.deployed import Optional, PrefectArtifacts, Unknown
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
 from tfgrpo.flows.orchestration.local_server import LocalServer, error_line, in_background, wanted, without_login
 from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Scalar, Status
@@ -232,25 +221,25 @@ def _results_of(future: PrefectFuture[Any]) -> Sequence[GroupResult]:
 
 
 def _run_here(request: RunRequest, artifacts: Observer) -> RunSummary:
-    deployed = deployed_run() is not None
+    is_deployed = deployed.deployed_run() is not None
     # Deployed runs log to Prefect, because few people read the stderr of a worker's child process.
     console = (
         RichConsole(file=LogFile(get_run_logger()), highlight=False, color_system=None)
-        if deployed
+        if is_deployed
         else PeopleConsole(stderr=True, highlight=False, soft_wrap=True)
     )
     observers = Observers(Progress(console), artifacts)
     # Prefect cancels the runs of its workers by a termination, and has to see it; all others stop as at Ctrl-C.
-    with nullcontext() if deployed else termination_interrupts():
+    with nullcontext() if is_deployed else termination_interrupts():
         summary = execute(request, os.environ, observers, mapped_groups, clock=utc_now)
     if summary.status != "refused":
         return summary
     error = SettingsError([Problem(**problem) for problem in summary.details["problems"]])
-    return RunSummary.refused(summary.run_id, in_parameters(error, tfgrpo_learning, RunRequest))
+    return RunSummary.refused(summary.run_id, deployed.in_parameters(error, tfgrpo_learning, RunRequest))
 
 
 @flow(name="tfgrpo-learning", persist_result=False, log_prints=False, validate_parameters=True)
-@with_parameters(
+@deployed.with_parameters(
     RunRequest, *("task_id", "dataset", "model", "base_url", "epochs", "group_size", "sample_size", "max_usd", "max_calls")
 )
 def tfgrpo_learning(  # noqa: D417 - the options are described where they are declared
@@ -272,7 +261,7 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
         resume: Run to go on with where it ended. A retry of a flow run continues without it.
         pay_again: With `resume`: also pay again for the answered calls that a damaged journal has lost.
     """
-    artifacts = PrefectArtifacts() if deployed_run() is None else PrefectArtifacts(_PATIENCE_S)
+    artifacts = PrefectArtifacts() if deployed.deployed_run() is None else PrefectArtifacts(_PATIENCE_S)
     summary = RunSummary("failed", None, "unexpected error", {})
     fields = {"pipeline": pipeline, "settings": settings, "resume": resume, "pay_again": pay_again, **options}
     try:
@@ -280,22 +269,22 @@ def tfgrpo_learning(  # noqa: D417 - the options are described where they are de
         artifacts.finish(summary)
         if summary.signal is not None:
             raise summary.signal
-        return prefect_state(summary)
+        return deployed.prefect_state(summary)
     finally:
         why = artifacts.wait()
         if why is not None:
             logging.getLogger("tfgrpo.artifacts").warning("%s", why)
-            warn_run(summary, why)
+            deployed.warn_run(summary, why)
 
 
 def _run_with(fields: Mapping[str, Any], artifacts: Observer) -> RunSummary:
-    run = deployed_run()
+    run = deployed.deployed_run()
     try:
-        request = asked_of(RunRequest, fields)
+        request = deployed.asked_of(RunRequest, fields)
     except PrefectUnavailable as error:
         return _unbegun(error, fields, run)
     except ConfigError as error:
-        return _unbegun(in_parameters(error, tfgrpo_learning, RunRequest), fields, run)
+        return _unbegun(deployed.in_parameters(error, tfgrpo_learning, RunRequest), fields, run)
     if run is not None:
         # The flow run's id stays the same when Prefect runs it again: then the run of this name is resumed.
         named = {"run_id": request.run_id or str(run.id)} if request.earlier is None else {}
@@ -349,8 +338,8 @@ def run_locally(
         if settings.api.url is not None:
             address = without_login(settings.api.url)
             screen.say(f"connecting to Prefect at {address}, at most {_ANSWER_S:g} s …")
-            why = why_silent(_ANSWER_S)
-            if why is not None and is_refusal(why):
+            why = deployed.why_silent(_ANSWER_S)
+            if why is not None and deployed.is_refusal(why):
                 raise SettingsError.one(API_URL, address, f"the API of a Prefect server that answers ({error_line(why)})")
             if why is not None:
                 raise PrefectUnavailable(f"Prefect's server at {address}, of {API_URL}, does not answer: {error_line(why)}")
@@ -374,7 +363,7 @@ def run_locally(
         if late is not None:
             warning = f"Prefect was not informed of the end of the run: {late}"
             screen.say(f"warning: {warning}; the record of the run is complete")
-            warn_run(summary, warning)
+            deployed.warn_run(summary, warning)
     return summary
 
 

@@ -183,8 +183,7 @@ def begun(monkeypatch, tmp_path):
     """What a flow run of a deployment begins with at a server, and its summary."""
     server, asked = _Server(), list[RunRequest]()
     run = FlowRun(id=RUN_ID, flow_id=uuid4())
-    for module in (deployed, learning_flow):
-        monkeypatch.setattr(module, "deployed_run", lambda: run)
+    monkeypatch.setattr(deployed, "deployed_run", lambda: run)
     monkeypatch.setattr(deployed, "get_client", server)
 
     def begin(*, comes_back: bool, **settings: object):

@@ -78,7 +78,7 @@ def test_a_server_that_refuses_is_a_wrong_setting_at_once(flow, monkeypatch, sta
     error = httpx.HTTPStatusError("no", request=reply.request, response=reply)
     asked = []
     monkeypatch.setattr(learning_flow, "_ANSWER_S", 1.0)
-    monkeypatch.setattr(deployed, "_healthcheck", lambda: asked.append(status) or error)
+    monkeypatch.setattr(deployed, "_why_silent", lambda _: asked.append(status) or error)
     flow(lambda: None)
     with temporary_settings({PREFECT_API_URL: NOBODY}), pytest.raises(code):
         run_nothing()
