@@ -24,7 +24,7 @@ _MARKS: Final = str.maketrans(
 CURRENCY: Final = "$€£¥₹₩₽₺₪฿₫₴₦₱"
 _SEPARATORS: Final = ", \u00a0\u2009\u202f'\u2019_"
 _DIGITS: Final = (
-    rf"(?:[1-9]\d{{0,2}}(?:(?P<sep>[{_SEPARATORS}])\d{{3}}(?:(?P=sep)\d{{3}})*(?!\d)|(?:\.\d{{3}}){{2,}}(?!\d))"
+    rf"(?:[1-9]\d{{0,2}}(?:(?P<sep>[{_SEPARATORS}])\d{{3}}(?:(?P=sep)\d{{3}})*(?!\d))"
     r"|[1-9]\d?(?:,\d\d)+,\d{3}(?!\d)|\d+)"  # 1,00,000 as in India
 )
 MAGNITUDES: Final = {name: size for names, size in VOCABULARY["magnitudes"].items() for name in names.split()}
@@ -45,25 +45,25 @@ _NUMBER: Final = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _POWER: Final = re.compile("(?<=[0-9])[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
+# "1-1/2 cups" and "1 and 1/2" are one number.
 _MIXED: Final = re.compile(r"(?<![\d./-])(\d+)(?:-(?=\d+/\d+ [A-Za-z])|[ ]and[ ])(\d{1,2}/\d{1,2})(?![\d/])")
-"""A mixed number: ``1-1/2 cups``, ``1 and 1/2``."""
 _VULGAR: Final = re.compile("(\\d?)([\u00bc-\u00be\u2150-\u215e\u2189])")
 _SPACELESS: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[-+$€£¥]?[\d.])|(?<=[\d%])(?=[{UNSPACED}])")
 _SPOKEN: Final = {
-    name: [(re.compile(said), written) for said, written in table.items()] for name, table in VOCABULARY["spoken"].items()
+    name: [(re.compile(spoken), written) for spoken, written in table.items()] for name, table in VOCABULARY["spoken"].items()
 }
+# Money has two decimals, so that 89,90 € has a decimal comma.
 _CENTS: Final = re.compile(
     rf"(?<=[{CURRENCY}])( ?\d{{1,3}}),(?=\d\d(?![\d,]))|(?<![\d.,])(\d{{1,3}}),(?=\d\d\s?(?:[{CURRENCY}]|EUR|Euro))"
 )
-"""Money with a decimal comma: ``89,90 €``."""
 _EUROPEAN: Final = re.compile(r"(?<![\w.,])(\d{1,3}(?:\.\d{3})+),(\d+)(?![\w,.]\d|\w)")
 _LEADING_ZERO: Final = re.compile(r"(?<![\w.,])0,(\d+)(?!,?\d)")
 _ENDLESS: Final = re.compile(r"(?<![\d.])(\d{1,9})\.(\d{0,9}?)(\d)\3{2,9}(?:\.{3}|\u2026)")
 _REPEATING: Final = re.compile(r"(?<![\d.])(\d{1,9})\.(\d{0,9})\\(?:overline|bar|dot)\{(\d{1,9})\}")
+# The dollars of LaTeX are no money: $75$, but not $5-$7.
 _IN_DOLLARS: Final = re.compile(
     r"\$(?=[^$\n\\]*\\[A-Za-z])([^$\n]*)\$|(?<![\w\\$])\$(?!\s)((?:[^$\n\\A-Za-z]|(?<![A-Za-z])[A-Za-z](?![A-Za-z]))+)(?<!\s)\$(?!\d)"
 )
-"""A formula between the dollars of LaTeX, which are no money: ``$75$``, but not ``$5-$7``."""
 _WITH_COMMA: Final = re.compile(r"(?<![\w.,])\d[\d.,]*\d(?!\w)")
 _METRIC: Final = {
     spelled: (base, prefix and f"{prefix}{symbols.split()[0]}", Fraction(size))
@@ -116,7 +116,7 @@ class Number:
     def abbreviated(self) -> bool:
         """Whether a letter is the magnitude, which in a formula is a variable: ``5k``."""
         bare = self.text.rstrip("% ")
-        return self.scale > 1 and len(bare) > 1 and bare[-2].isdigit() and not re.match(rf"[+-]?[{CURRENCY}]", bare)
+        return self.scale > 1 and bare[-2].isdigit() and not re.match(rf"[+-]?[{CURRENCY}]", bare)
 
 
 class Token(NamedTuple):
@@ -220,9 +220,6 @@ DENIED: Final = Surroundings(
     flags=re.IGNORECASE,
 )
 """What makes a number none that an output states."""
-_QUESTION: Final = re.compile(
-    r"(?im)(?:^[^.!?\n]{0,60}\bis|^(?:d(?:o|oes|id)|(?:c|sh|w)ould|shall|can|are|was))[ ][^.!?\n]{0,200}\?"
-)
 _NATIONAL: Final[Mapping[str, Mapping[str, str]]] = {
     nation: money for names, money in VOCABULARY["national"].items() for nation in names.split()
 }
@@ -237,22 +234,21 @@ class NumberLine(NamedTuple):
     @classmethod
     def of(cls, text: str) -> Self:
         """Return a text with its numbers that can be read."""
-        text = _QUESTION.sub(lambda asked: " " * len(asked[0]), text) if "?" in text else text
-        found: list[Token] = []
+        tokens: list[Token] = []
         denied, since, until = -2, 0, 0
         for match in _NUMBER.finditer(text):
             start, end = match.span()
             attached = start - since < 3 and not text[since + 1 : start].strip(",./:-")  # 5 of 1,5 or 1-5
             doubt = "rest" if start < until or (attached and denied == since + 1) else DENIED.of(text, start, end, since)
             if doubt:
-                begin = found.pop().start if attached and found and found[-1].end == since + 1 else start
+                begin = tokens.pop().start if attached and tokens and tokens[-1].end == since + 1 else start
                 text, denied = f"{text[:begin]}{' ' * (end - begin)}{text[end:]}", end
                 if doubt == "wrong":  # and so is the rest of the clause
                     until = min((at for sign in ".,;\n" if (at := text.find(sign, end)) >= 0), default=len(text))
             elif (number := _read(match)) is not None:
-                found.append(Token(number, start, end, PART.of(text, start, end, since)))
+                tokens.append(Token(number, start, end, PART.of(text, start, end, since)))
             since = end - 1
-        return cls(text, found)
+        return cls(text, tokens)
 
     def relation(self, token: Token) -> str:
         """Return the rule of ``ONE_OF`` by which a number is one of several; empty for none."""
@@ -267,7 +263,8 @@ def _read(match: re.Match[str]) -> Number | None:
     signed = -value if "-" in (match["sign"], match["inner"]) else value
     behind = _UNIT.match(match.string, match.end())
     unit = unit_of(behind["unit"]) if behind else ""
-    if behind and behind["nation"]:  # of which a currency that is not known is by its name
+    if behind and behind["nation"]:
+        # A currency that is not known is told from others by its name.
         nation, money = behind["nation"].lower(), behind["unit"].lower().removesuffix("s")
         unit = _NATIONAL.get(nation, {}).get(money, f"{nation} {money}")
     if unit and behind:
@@ -299,7 +296,6 @@ def _value(match: re.Match[str]) -> Fraction | None:
         value = Fraction("0" + match["bare"])
     else:
         digits = re.sub(rf"[{_SEPARATORS}]", "", match["digits"])
-        digits = digits.replace(".", "") if digits.count(".") > 1 else digits
         # Parsing a text costs ``Fraction`` a regular expression.
         value = Fraction(digits + match["decimals"]) if match["decimals"] else Fraction(int(digits))
     if match["divisor"]:
@@ -315,8 +311,8 @@ def _value(match: re.Match[str]) -> Fraction | None:
 
 def written(text: str, kind: str) -> str:
     """Return a text with numbers, times, spans of time or formulas as they are written: ``-12`` for ``12 below zero``."""
-    for said, replacement in _SPOKEN[kind]:
-        text = said.sub(replacement, text)
+    for spoken, replacement in _SPOKEN[kind]:
+        text = spoken.sub(replacement, text)
     return text
 
 
@@ -333,14 +329,13 @@ def plain_digits(text: str, decimal: DecimalMark) -> str:
     text = _IN_DOLLARS.sub(r" \1\2 ", text) if "$" in text else text
     if not text.isascii():
         text = _POWER.sub(lambda power: "^" + unicodedata.normalize("NFKC", power[0]).replace("\u2212", "-"), text)
-        text = _VULGAR.sub(lambda found: f"{found[1]} {unicodedata.normalize('NFKC', found[2])}".strip(), text)
+        text = _VULGAR.sub(lambda sign: f"{sign[1]} {unicodedata.normalize('NFKC', sign[2])}".strip(), text)
         text = _SPACELESS.sub(" ", text.translate(_MARKS))
-        text = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in text)
     if "\\" in text or "{" in text or "**" in text:
         text = written(_REPEATING.sub(_as_fraction, text), "latex")
     text = _MIXED.sub(r"\1 \2", text)
-    text = _EUROPEAN.sub(lambda found: f"{found[1].replace('.', '')}.{found[2]}", text)
-    text = _CENTS.sub(lambda found: f"{found[1] or found[2]}.", text)
+    text = _EUROPEAN.sub(lambda number: f"{number[1].replace('.', '')}.{number[2]}", text)
+    text = _CENTS.sub(lambda money: f"{money[1] or money[2]}.", text)
     return _LEADING_ZERO.sub(r"0.\1", text) if decimal == "." else _WITH_COMMA.sub(_with_point, text)
 
 
