@@ -36,13 +36,12 @@ _DATES: Final = tuple(
         rf"(?<![\d-]){_Y}[-/.年년]\s?(?P<m>\d{{1,2}})[-/.月월]\s?{_D}(?:[日일]|(?![\d-]))",  # 2024-01-03
         rf"{_MONTH}\s+{_D}{_TH},?\s+{_Y}",  # January 3rd, 2024
         rf"{_D}{_OF}{_MONTH}(?:,?|\s+del?)[\s-]+{_Y}",  # 3 de enero de 2024
-        r"(?<![\d/])(?P<one>\d{1,2})[/.-](?P<two>\d{1,2})(?:[/.-](?P<y>\d{4})|/(?P<yy>\d\d))(?![\d/])",  # 03/01/2024
+        r"(?<![\d/])(?P<one>\d{1,2})[/.-](?P<two>\d{1,2})[/.-](?P<y>\d{4})(?![\d/])",  # 03/01/2024
     )
 )
 SLASHED: Final = _DATES[-1]
 _DAYS: Final = re.compile(rf"(?<!\w)(?:{'|'.join(name for names in VOCABULARY['days'] for name in names.split())})(?!\w)")
 _DAY_NAME: Final = rf"{_DAYS.pattern}\.?,? (?=.*\d|$)"
-_WEEKDAY: Final = re.compile(f"^{_DAY_NAME}")
 _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[t ]\d\d:\d\d(?::\d\d)?")
 _FORMAT: Final = re.compile(r"(?P<month>\bMM?[/-]DD?\b)|\bDD?[/-]MM?\b")
 _PARTS: Final = tuple(
@@ -68,49 +67,46 @@ _TIME_UNITS: Final = "|".join(
 _TIME: Final = rf"(\d+(?:\.\d+)?)\s*({_TIME_UNITS}|m)(?![^\W\d_])"
 _NO_BOUND: Final = r"(?<![\d.])(?<!\d-)(?<!\d to )(?<!\d or )(?<!\d and )(?<!over )(?<!under )(?<!than )(?<!least )(?<!most )"
 _DURATION: Final = re.compile(rf"{_NO_BOUND}{_TIME}(?:[,\s]*(?:and\s+)?{_TIME})*")
-
+# The plain form of a text has ½ as 1, a fraction slash and 2.
 _HALVES: Final = re.compile(r"\b(\d+)(?:\u00bd|1\u20442| 1[/\u2044]2| and a half)(?= \w)")
-"""``2\u00bd``, also as its plain form has it, ``two and a half``."""
 
 
 def dates(text: str, forms: Sequence[re.Pattern[str]] = _DATES, order: DateOrder = "") -> list[Readings]:
     """Return the dates of a plain text; 0 for the year or the day that one does not have."""
-    found: list[Readings] = []
+    readings: list[Readings] = []
     for each in (match for form in forms for match in form.finditer(text)):
         part = each.groupdict()
         if "one" in part:
             one, two = int(each["one"]), int(each["two"])
-            years = [int(each["y"])] if each["y"] else [1900 + int(each["yy"]), 2000 + int(each["yy"])]
             day_first = "." in each[0] or order == "day"  # with points it is
             orders = ((two, one),) if day_first else ((one, two), (two, one))[: 1 if order else 2]
-            found.append({(year, month, day) for year in years for month, day in orders if 1 <= month <= 12 and day <= 31})
+            readings.append({(int(each["y"]), month, day) for month, day in orders if 1 <= month <= 12})
         else:
             month = _MONTHS[part["month"].lower()] if "month" in part else int(part["m"])
             year = int(part.get("y") or 0) * (-1 if part.get("before") else 1)
-            found.append({(year, month, int(part.get("d") or 0))})
-    return _distinct(found)
+            readings.append({(year, month, int(part.get("d") or 0))})
+    return _distinct(readings)
 
 
 def _times(text: str) -> list[Readings]:
-    found: list[Readings] = []
+    readings: list[Readings] = []
     for each in _CLOCK.finditer(written(text, "times")):
         hour, minute, second = _hands(each)
         if each["half"]:
             hour = hour % 12 + 12 * (each["half"][0] in "pP")
         if hour < 25 and minute < 60:
-            found.append({(hour, minute, second)})
-    return _distinct(found)
+            readings.append({(hour, minute, second)})
+    return _distinct(readings)
 
 
 def _stamps(text: str) -> list[Readings]:
-    """Return the only date of a text with its only time of day."""
     days, hours = dates(text), _times(re.sub(r"\d{4}-\d\d-\d\d[t ]?|\d+\.\d+\.\d{4}", " ", text))
     return [{(*day, *hour) for day in days[0] for hour in hours[0]}] if len(days) == len(hours) == 1 else []
 
 
 def _zoned_times(text: str) -> list[Readings]:
-    """Return minutes of a day of UTC."""
     zoned = [(each, moment) for each in _ZONED.finditer(text) for readings in _times(each[0]) for moment in readings]
+    # In minutes of a day of UTC.
     return _distinct(
         [{((60 * hour + minute - _ZONES[each["zone"].lower()]) % 1440, second)} for each, (hour, minute, second) in zoned]
     )
@@ -140,26 +136,26 @@ def _hands(clock: re.Match[str]) -> tuple[int, int, int]:
     return int(clock["h"]), int(clock["m"] or 0), int(clock["s"] or 0)
 
 
-def _distinct(found: list[Readings]) -> list[Readings]:
-    return [each for number, each in enumerate(found) if each not in found[:number]]
+def _distinct(readings: list[Readings]) -> list[Readings]:
+    return [each for index, each in enumerate(readings) if each not in readings[:index]]
 
 
 @dataclass(frozen=True)
 class _Moment(ReadAnswer["MomentReference"]):
     @cached_property
     def wanted(self) -> Readings:
-        """The reference, in the format that the question asks for."""
-        read = self.reference.reading(plain(self.reference.text)) if self.reference.order_asked else []
+        is_asked = self.reference.reading is not self.reference.read
+        read = self.reference.reading(plain(self.reference.text)) if is_asked else []
         return read[0] if read else set(self.reference.moments)
 
     @cached_property
     def readings(self) -> list[Readings]:
         """The moments of the part: of several the only one that is not in the question, if there is one."""
         bold = [each for span in BOLD.findall(self.text) for each in self.reference.reading(plain(span))]
-        found = bold if len(bold) == 1 else self.reference.reading(plain(self.text))
-        asked = self.reference.reading(plain(self.reference.prompt)) if len(found) > 1 else []
-        fresh = [each for each in found if each not in asked]
-        return fresh if len(fresh) == 1 else found
+        moments = bold if len(bold) == 1 else self.reference.reading(plain(self.text))
+        of_question = self.reference.reading(plain(self.reference.prompt)) if len(moments) > 1 else []
+        fresh = [each for each in moments if each not in of_question]
+        return fresh if len(fresh) == 1 else moments
 
     @property
     def only(self) -> Readings | None:
@@ -174,8 +170,8 @@ class _Moment(ReadAnswer["MomentReference"]):
         return not self.readings and any(each <= months for each in dates(plain(self.text), _PARTS))
 
     def has_day(self) -> bool:
-        found = dates(plain(self.text))
-        return len(found) == 1 and {(*each[:2], 0) for each in found[0]} == self.wanted
+        days = dates(plain(self.text))
+        return len(days) == 1 and {(*each[:2], 0) for each in days[0]} == self.wanted
 
     def is_related(self) -> bool:
         before = re.split(rf"\d(?!\d* (?:{_TIME_UNITS})\b)", plain(self.text))[0]
@@ -184,9 +180,9 @@ class _Moment(ReadAnswer["MomentReference"]):
         return is_moment and bool(RELATED.of(before, len(before), len(before)))
 
     def may_be(self) -> bool:
-        """Whether some reading of the only moment is the reference, or half a day from it where one has no half."""
         if self.only is None or self.only == self.wanted:
             return False
+        # A time without "am" or "pm" may be half a day from one that has it.
         ours, theirs = ({(each[0] % 12, *each[1:]) for each in readings} for readings in (self.only, self.wanted))
         clocks = [*_CLOCK.finditer(plain(self.text)), *_CLOCK.finditer(plain(self.reference.text))]
         halves = {each["half"] is None and int(each["h"]) <= 12 for each in clocks}
@@ -195,7 +191,6 @@ class _Moment(ReadAnswer["MomentReference"]):
 
     @cached_property
     def spans(self) -> tuple[list[Readings], list[Readings]]:
-        """Of an answer without such a moment: it and the reference as durations."""
         return ([], []) if self.readings else (_spans(self.text), _spans(self.reference.text))
 
     def lasts_as_long(self) -> bool:
@@ -206,7 +201,7 @@ class _Moment(ReadAnswer["MomentReference"]):
 
     def may_last(self) -> bool:
         ours, theirs = self.spans
-        return any(one & other for one in ours for other in theirs) or bool(ours and self.reference.read is _zoned_times)
+        return any(one & other for one in ours for other in theirs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +215,11 @@ class MomentReference(TextReference):
     read: Callable[[str], list[Readings]]
     moment_rules: ClassVar[tuple[Rule[_Moment], ...]] = (
         Rule("unclear", "is related to a moment", "12:05", "before 12:05", _Moment.is_related),
-        Rule("unclear", "may be this or another moment", "2024-04-03", "3/4/24", _Moment.may_be),
+        Rule("unclear", "may be this or another moment", "2024-04-03", "3/4/2024", _Moment.may_be),
         Rule("unclear", "names another day", "Monday, 3 June 2024", "Tuesday, 3 June 2024", _Moment.names_other_day),
-        Rule("right", "is this moment", "2024-01-03", "January 3rd, 2024", lambda said: said.only == said.wanted),
+        Rule("right", "is this moment", "2024-01-03", "January 3rd, 2024", lambda it: it.only == it.wanted),
         Rule("right", "is a day of this month", "January 2024", "January 3rd, 2024", _Moment.has_day),
-        Rule("wrong", "is another moment", "2024-01-03", "May 3, 2024", lambda said: said.only is not None),
+        Rule("wrong", "is another moment", "2024-01-03", "May 3, 2024", lambda it: it.only is not None),
         Rule("wrong", "lacks the day", "2024-01-03", "January 2024", _Moment.lacks_day),
         Rule("right", "is as long", "2:03:59", "2 h 3 min 59 s", _Moment.lasts_as_long),
         Rule("unclear", "may be as long", "1:45", "105 min", _Moment.may_last),
@@ -232,21 +227,16 @@ class MomentReference(TextReference):
     )
 
     @property
-    def order_asked(self) -> DateOrder:
-        """What comes first in dates of the format that the question asks for; empty for none."""
-        asked = _FORMAT.search(self.prompt)
-        return "" if asked is None else "month" if asked["month"] else "day"
-
-    @property
     def reading(self) -> Callable[[str], list[Readings]]:
         """How a text is read, in the format that the question asks for."""
         is_date = isinstance(self.read, partial) and "order" in self.read.keywords
-        return partial(dates, order=self.order_asked) if is_date and self.order_asked else self.read
+        form = _FORMAT.search(self.prompt) if is_date else None
+        return self.read if form is None else partial(dates, order="month" if form["month"] else "day")
 
     @classmethod
     def of(cls, text: str, order: DateOrder = "") -> MomentReference | None:
         """Return the date or time that a text is as a whole; ``order`` says what comes first in ``03/04/2024``."""
-        bare = _WEEKDAY.sub("", written(written(plain(text), "times"), "spans"))
+        bare = re.sub(f"^{_DAY_NAME}", "", written(written(plain(text), "times"), "spans"))
         for read, patterns in (
             (partial(dates, order=order), _DATES),
             (partial(dates, forms=_PARTS), _PARTS[:3]),
@@ -288,14 +278,14 @@ class PeriodReference(TextReference):
         if self.states(stated):
             return Compared(True, shown(stated.text))
         for part in () if denies(stated.text) else filter(re.compile(r"\d").search, parts_of(stated)):
-            found = self.read(_TO.sub(" to ", plain(part)))
-            if len(found) == 2:
-                return Compared(found == [*self.ends], shown(part))
+            ends = self.read(_TO.sub(" to ", plain(part)))
+            if len(ends) == 2:
+                return Compared(ends == [*self.ends], shown(part))
             raise RewardError(f"{shown(part)} may be the period in another form")
         return Compared(False, shown(stated.text))
 
 
+# A hyphen within a date is none between two ends.
 _TO: Final = re.compile(
     r"\s*(?:[\u2012-\u2015]|-(?=\d{1,2}(?::\d\d|\s?[ap]\.?m))|(?<=\.\d{4})-(?=\d\d?\.)|\s-\s|\b(?:to|until|till|through|bis)\b)\s*"
 )
-"""Between the ends of a period; a hyphen is none within a date."""
