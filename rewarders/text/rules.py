@@ -1,8 +1,6 @@
 """Rules by which an answer is compared with a reference: in order, and the first that holds decides.
 
 Each has a name, which is what it says of the answer, and an example, which a test runs: the table is the documentation.
-Shared by all kinds of references is what makes a sentence not state a text: a denial, an alternative, a relation, another
-subject.
 """
 
 from __future__ import annotations
@@ -10,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tfgrpo.rewarders.text.answers import any_of, last_question
@@ -122,16 +119,16 @@ class Surroundings:
 
     def of(self, text: str, start: int, end: int, since: int = 0) -> str:
         """Return the name of the rule for what is next to a place, and behind ``since``; empty for none."""
-        found = self._before.search(text, max(since, start - self._look), start) or self._behind.match(text, end)
-        return (found.lastgroup or "") if found else ""
+        match = self._before.search(text, max(since, start - self._look), start) or self._behind.match(text, end)
+        return (match.lastgroup or "") if match else ""
 
 
 _NOT: Final = any_of("not")
 OR: Final = any_of("or")
 STEM: Final = 4
 """Letters at the beginning of a word that its forms share."""
+# A verb ends the denial of another: "those who did not pass are 12", but not "not that it is 12".
 _COPULA: Final = r"(?<!\bit )(?<!\bhe )(?<!\bthat )(?<!\bthis )(?:is|are|was|were)"
-"""What ends the denial of another verb: ``those who did not pass are 12``, but not ``not that it is 12``."""
 _OUTDONE: Final = "(?:replac|supersed|succeed|defeat|preced|outperform)e?"
 _OPEN: Final = r"\b(?:whether|(?:see|check) if) (?:(?! and | but )[^.,:;!?])*"
 UNCLEAR: Final = re.compile(
@@ -231,7 +228,6 @@ _THAN_ABROAD: Final = (
 _ASIDE: Final = re.compile(
     rf"\b(?:although|though|however|(?<!rather )(?<!none other )than|{_THAN_ABROAD}|whereas|formerly|used to)\b"
 )
-"""What makes a clause with a text one about something else, possibly."""
 ABOUT: Final = re.compile(
     r"\b(?:(?:asked|question) about|wrong answer|(?:some|others|many|people)(?: \w+)? (?:say|think|believe|confuse)"
     r"|(?<!which)(?<!that)(?<!it)(?<!this) is the (?:correct |right )?answer)\b"
@@ -250,47 +246,36 @@ NEGATION: Final = re.compile(
 )
 _ENDLESS: Final = r"[+]?∞|infinity|infinitely many(?: solutions)?|infinite"
 _OUTCOMES: Final = tuple(
-    (re.compile(wanted), re.compile(rf"(?:^|.* )(?:{said or wanted})", re.DOTALL))
-    for wanted, said in (
+    (re.compile(wanted), re.compile(rf"(?:^|.* )(?:{end or wanted})", re.DOTALL))
+    for wanted, end in (
         (r"(?:there (?:is|are) )?no (?:real |such )?(?:solutions?|roots?|values?)(?: exists?)?|∅|(?:the )?empty set", ""),
         (r"(?:it |the limit )?(?:does(?: not|n't) exist|dne|is undefined|undefined|diverges?|divergent)", ""),
         (_ENDLESS, f"{_ENDLESS}|diverges"),
     )
 )
 """What a problem may come to other than a value: nothing, no meaning, no end."""
-_DENIED: Final = re.compile(
-    rf"(?:\b(?:{_NOT}|without|except|lack(?:s|ed|ing)?)\b|n't)\s*(?:(?:the|an?|any|of|been|be|have|to|which|what)\b\s*)*(?P<rest>(\w*))"
-)
-"""What is denied, by its first word: ``did not win``, ``the lack of which vitamin``."""
-_WITHOUT: Final = re.compile(r"\b(?:without|lack)(?: an?| the)?\W*$")
-"""A question that ends in a denial: ``What is it made without?``."""
 _COMPARED: Final = re.compile(
     rf"\b((?:(?:more|less|fewer) )?\w+ than|{_THAN_ABROAD})\b(?:(?![,.;] | and | but | (?:is|are|was|were|did|does) )[^\n])*"
 )
-"""A comparison: ``faster than Chile``."""
 _THAN: Final = re.compile(r" (?:than|als|dan|que|niż|чем) ")
-_RELATION: Final = re.compile(r"(?P<rest>\b(\w+) )(?:against|after|before|near|outside|beyond|until) ")
-"""What is related, by the word before it: ``named after``."""
-_RELATION_ASKED: Final = re.compile(_RELATION.pattern.rstrip() + r"(?=\W*$|[?,;.]| (?:in|on|at|during|for|\w+ly)\b)")
-"""The same in a question for what it is related to: ``Whom is it named after?``."""
 
 
-def says_absent(wanted: str, said: str) -> bool | None:
+def says_absent(wanted: str, answer: str) -> bool | None:
     """Return whether an answer says, beside a reference that does, that there is nothing; None where it may.
 
     Both are in plain form. Of answers to other references it returns False.
     """
-    absent, answered = _ABSENT.fullmatch(wanted), _ABSENT.fullmatch(said)
+    absent, answered = _ABSENT.fullmatch(wanted), _ABSENT.fullmatch(answer)
     if absent is None:
         return False
     if answered is not None and bool(answered["unknown"]) is bool(absent["unknown"]):
         return True
-    return None if answered is not None or NEGATION.search(said) else False
+    return None if answered is not None or NEGATION.search(answer) else False
 
 
-def is_same_outcome(wanted: str, said: str) -> bool:
+def is_same_outcome(wanted: str, answer: str) -> bool:
     """Return whether a reference and the end of an answer, in plain form, say alike that there is no value."""
-    return any(of.fullmatch(wanted) and ends.fullmatch(said) for of, ends in _OUTCOMES)
+    return any(of.fullmatch(wanted) and ends.fullmatch(answer) for of, ends in _OUTCOMES)
 
 
 def denies(text: str) -> bool:
@@ -303,38 +288,24 @@ def stems(text: str) -> set[str]:
     return {each[:STEM] for each in re.findall(r"\b(?!wh|the\b)[^\W\d_]{3,}", text.casefold())}
 
 
-@lru_cache(maxsize=16)
-def _asked(prompt: str) -> tuple[set[str], ...]:
-    """Return stems of what a question denies, of what it relates, and of all its words."""
-    asked = last_question(prompt).casefold()
-    denied, related = ({each[2][:STEM] for each in pattern.finditer(asked)} for pattern in (_DENIED, _RELATION_ASKED))
-    return denied if _WITHOUT.search(asked) else denied - {""}, related, stems(asked)
-
-
 def as_asked(statement: str, prompt: str) -> str:
-    """Return a sentence in plain form without what the question denies, relates or compares as well.
+    """Return a sentence in plain form without what the question compares as well: ``Norway was faster than Chile``."""
+    if not _THAN.search(statement):
+        return statement
+    words = stems(last_question(prompt))
 
-    ``Sampras did not win the French Open``, for the one that he did not win; ``Norway was faster than Chile``, for the faster.
-    """
-    denied, related, words = _asked(prompt)
-    for pattern, known in ((_DENIED, denied), (_RELATION, related)):
-        for found in reversed([*pattern.finditer(statement)] if known else []):
-            if {found[2][:STEM], ""} & known:
-                statement = f"{statement[: found.start()]}{found['rest']}{statement[found.end() :]}"
-    statement = re.sub(r"\b(?:previous(?:ly)?|predecessor) ", "", statement) if {"prev", "pred"} & words else statement
+    def uncompared(match: re.Match[str]) -> str:
+        bare = match[1].rpartition(" ")[0]
+        return bare if stems(bare) <= words and not NEGATION.search(statement[: match.start()]) else match[0]
 
-    def uncompared(found: re.Match[str]) -> str:
-        bare = found[1].rpartition(" ")[0]
-        return bare if stems(bare) <= words and not NEGATION.search(statement[: found.start()]) else found[0]
-
-    return _COMPARED.sub(uncompared, statement) if _THAN.search(statement) else statement
+    return _COMPARED.sub(uncompared, statement)
 
 
 def is_denied(text: str, start: int, end: int) -> bool:
     """Return whether a sentence denies what is there, or asks for it: ``not Paris``, ``Paris is wrong``, ``Is it Paris?``."""
     question = re.compile(r"[^.!?\n]{0,60}\?").match(text, end)
-    if question and re.match(r"\W*\w", text[question.end() :]):  # which is answered by what follows it
-        return True
+    if question and re.match(r"\W*\w", text[question.end() :]):
+        return True  # which is answered by what follows it
     opens = r"(?:^|[.!?:]\s+)(?:is|are|was|d(?:o|oes|id)|(?:c|sh|w)ould|shall|can)\b[^.!?]*$"
     return bool((question and re.search(opens, text[:start][-60:])) or DENIALS.of(text, start, end))
 
