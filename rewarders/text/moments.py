@@ -250,8 +250,8 @@ class MomentReference(TextReference):
         return None
 
     def _compare(self, stated: Stated) -> Compared:
-        told = " ".join(each for each in _SENTENCES.split(stated.text) if re.search(r"\d", each)) or stated.text
-        for part in () if denies(told) else parts_of(stated, lambda line: (read := MomentReference.of(line)) and read.moments):
+        dated = " ".join(each for each in _SENTENCES.split(stated.text) if re.search(r"\d", each)) or stated.text
+        for part in () if denies(dated) else parts_of(stated, lambda line: (read := MomentReference.of(line)) and read.moments):
             if compared := first_of(self.moment_rules, _Moment(self, part)):
                 return compared
         return Compared(self.states(stated), shown(stated.text))

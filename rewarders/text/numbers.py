@@ -299,12 +299,12 @@ def _bare_number(line: str, decimal: DecimalMark) -> Number | None:
     return only_number(bare, decimal) if is_one else None
 
 
-def _asked_for(line: _Values, question: str, others_known: Container[tuple[Fraction, bool]]) -> _Values:
+def _asked_for(line: _Values, question: str, repeated: Container[tuple[Fraction, bool]]) -> _Values:
     """Return a line with the years alone where a question asks when, and with what it asks to count where else are years."""
     others = {
         each
         for each in line.tokens
-        if (each.number.value, "/" in each.number.text) in others_known
+        if (each.number.value, "/" in each.number.text) in repeated
         or _RATE.match(line.text, each.end)
         or (each.number.unit in MONEY and counts(question))
     }

@@ -122,7 +122,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
             return False
         text = text if number.text in text else self.stated.whole
         bare = bare_reference(self.reference.text)
-        (ours, things), (theirs, wanted) = _counted(text, number), _counted(bare, self.wanted)
+        (ours, things), (theirs, wanted) = _unit_and_things(text, number), _unit_and_things(bare, self.wanted)
         things = [each for each in things if (not _NO_COUNT.fullmatch(each) if len(each) > 1 else not each.islower())]
         if not things or not wanted:
             names = things and not unit_of(things[0]) and len(things[0]) > 1 and (len(things[0]) > 2 or not things[0].islower())
@@ -181,11 +181,12 @@ class _Numeric(ReadAnswer["NumberReference"]):
     def is_beside(self) -> bool:
         # An earlier line may say what is asked for: "The total is $9.", above "The tax is $2.".
         name = None if self.stated.is_marked else _NAME_ASKED.search(self.reference.prompt)
-        is_it = rf"(?i)\b{re.escape(name[1])} (?:is|was|are|were|=|:) ([^\s*]*\d[\d,.]*)(?=.*\n)" if name else "(?!)"
+        if name is None or self.number is None:
+            return False
+        is_it = rf"(?i)\b{re.escape(name[1])} (?:is|was|are|were|=|:) ([^\s*]*\d[\d,.]*)(?=.*\n)"
         match = re.search(is_it, self.stated.whole)
         other = numbers.only_number(match[1].rstrip(".,"), self.reference.decimal) if match else None
-        differs = other is not None and self.number is not None and not numbers_agree(other, self.number)
-        return other is not None and differs and (self.agrees() or self.equals(other))
+        return other is not None and not numbers_agree(other, self.number) and (self.agrees() or self.equals(other))
 
     def is_same_ordinal(self) -> bool:
         ordinals = {ordinal(each) for each in ORDINAL.findall(plain(self.text))} - {None}
@@ -293,7 +294,7 @@ class NumberReference(Reference):
         return True
 
 
-def _counted(text: str, number: Number) -> tuple[str, list[str]]:
+def _unit_and_things(text: str, number: Number) -> tuple[str, list[str]]:
     """Return the unit of a number in a text, and the words behind both in the same clause, which may say what it counts."""
     unit = number.unit or "%" * number.percent
     behind = _BEHIND.match(text.translate(QUOTES).rpartition(number.text)[2]) if number.text in text else None

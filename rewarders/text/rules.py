@@ -114,6 +114,7 @@ class Surroundings:
         self._look = look
         before = [f"(?P<{each.name}>{each.before})" for each in rules if each.before]
         behind = [f"(?P<{each.name}>{each.behind})" for each in rules if each.behind]
+        # With an end to search, \Z matches there, and (?!) nowhere.
         self._before = re.compile(f"(?:{'|'.join(before) or '(?!)'}){gap}\\Z", flags)
         self._behind = re.compile("|".join(behind) or "(?!)", flags)
 
