@@ -71,20 +71,20 @@ class Comparing(ItemScorer):
         """Return the usable references of a record. Raise ``RewardError`` without any."""
         prompt = str(field_of(item, "prompt") or "")
         options = options_of(prompt, field_of(item, "metadata"))
-        found: list[Reference] = []
+        usable: list[Reference] = []
         reasons: list[str] = []
         texts = tuple(self.accepted(item))
         texts = (", ".join(texts),) if len(texts) > 1 and SEVERAL_ASKED.search(prompt) else texts
         for text in texts:
             try:
-                found.append(replace(self.reference(text, options, prompt), prompt=prompt, accepted=texts))
-                if isinstance(found[-1], NumberReference) and ends_in_numbered_options(prompt, options):
-                    found.append(replace(_numbered(text.strip(), options), prompt=prompt))
+                usable.append(replace(self.reference(text, options, prompt), prompt=prompt, accepted=texts))
+                if isinstance(usable[-1], NumberReference) and ends_in_numbered_options(prompt, options):
+                    usable.append(replace(_numbered(text.strip(), options), prompt=prompt))
             except RewardError as error:
                 reasons.append(str(error))
-        if not found:
+        if not usable:
             raise RewardError(reasons[0] if reasons else NO_REFERENCE)
-        return found
+        return usable
 
     def compared(self, item: GraderInput, output: str, how: str) -> Verdict:
         """Return the verdict on an output; ``how`` is shown. The same text is right, no matter what the reference is."""
@@ -99,10 +99,10 @@ class Comparing(ItemScorer):
             return RewardScore("", 1.0, f"{how}: answered the reference {shown(echo)} itself")
         output = output.translate(INVISIBLE)
         unclear, undecided, compared = "", False, Compared(False, "nothing")
-        asked = field_asked_for(output, str(field_of(item, "prompt") or ""))
+        field = field_asked_for(output, str(field_of(item, "prompt") or ""))
         for reference in wanted:
             try:
-                compared = reference.compare(output if asked is None or isinstance(reference, JsonReference) else asked)
+                compared = reference.compare(output if field is None or isinstance(reference, JsonReference) else field)
             except RewardError as error:
                 unclear = unclear or str(error)
                 undecided |= NEEDS_MATH in str(error) and self.knows_algebra
@@ -163,13 +163,13 @@ class GroundTruth(Options, Comparing):
 
     def readings(self, records: Sequence[GraderInput]) -> str:
         """Return how the references of records are read, and the first of them, in one line."""
-        known = [text for each in records for text in self.accepted(each)]
+        accepted = [text for each in records for text in self.accepted(each)]
         examples = []
         for record in records[:_EXAMPLES]:
             with suppress(RewardError):
                 text, read = shown(self.accepted(record)[0]), self.wanted(record)[0].shown
                 examples.append(text if read == text else f"{text} as {read}")
-        read_as = f"{len(known):,} references read as options" if self.match == "choice" else read_column(known)
+        read_as = f"{len(accepted):,} references read as options" if self.match == "choice" else read_column(accepted)
         return f"{read_as}; the first: {', '.join(examples)}"
 
     def missing(self, references: Sequence[str]) -> str:
@@ -217,11 +217,11 @@ class GroundTruth(Options, Comparing):
         return TextReference(bare) if self.match == "text" else ExactReference(bare, self.match == "normalized")
 
     def _labelled(self, bare: str, prompt: str) -> Reference:
-        known = [*map(plain, self.labels)]
-        several = [bare] if plain(bare) in known else _SEVERAL.split(bare)
-        if not all(plain(each) in known for each in several):
+        labels = [*map(plain, self.labels)]
+        several = [bare] if plain(bare) in labels else _SEVERAL.split(bare)
+        if not all(plain(each) in labels for each in several):
             raise RewardError(f"the reference {shown(bare)} is none of the labels")
-        truths = next((each for each in (TRUTH, TRUTH_ABROAD) if {*known} <= {*each}), {})
+        truths = next((each for each in (TRUTH, TRUTH_ABROAD) if {*labels} <= {*each}), {})
         if len(several) > 1 and ORDER_ASKED.search(prompt):
             return read_reference(bare, self.decimal, Fraction(0), {}, self.equal, prompt=prompt)
         if len(several) > 1:

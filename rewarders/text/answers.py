@@ -38,8 +38,8 @@ _FINAL_CHANNEL: Final = re.compile(r"<\|channel\|>final(?:<\|[a-z]+\|>[^<]*)?<\|
 
 def any_of(name: str) -> str:
     """Return a pattern for any word, or phrase, of a list of the vocabulary."""
-    known = VOCABULARY[name]
-    return "|".join(known.split() if isinstance(known, str) else known)
+    words = VOCABULARY[name]
+    return "|".join(words.split() if isinstance(words, str) else words)
 
 
 _WORDS: Final = any_of("answer")
@@ -275,10 +275,10 @@ def _in_an_object(text: str) -> Stated | None:
 def _in_a_broken_object(text: str) -> Stated | None:
     """Return the answer in an object that is no JSON, as with line breaks or LaTeX in its reasoning; None without just one."""
     opened = _OPENS_OBJECT.match(text) or (_OPENS_OBJECT.search(text) if text.rstrip("` \n").endswith("}") else None)
-    found = {each["text"] or each["bare"] or "" for each in _FIELD.finditer(text, opened.start())} if opened else ()
-    if len(found) != 1:
+    values = {each["text"] or each["bare"] or "" for each in _FIELD.finditer(text, opened.start())} if opened else ()
+    if len(values) != 1:
         return None
-    answer = found.pop()
+    answer = values.pop()
     with suppress(ValueError):
         answer = str(json.loads(answer if answer[:1] == '"' else f'"{answer}"', strict=False)).translate(UNESCAPED)
     return Stated(answer.strip('" \n'), "object", text)
@@ -336,19 +336,19 @@ def in_a_sentence(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
     "Is not …" states none, unless a label is ``not spam``; neither does "is correct" beside another text, unless a label is.
     """
     denied, judged = (any(map(pattern.match, labels)) for pattern in (_LABEL_NOT, _JUDGED))
-    for found in reversed([*_SENTENCE.finditer(text)]):
-        rest = text[found.end() :]
+    for match in reversed([*_SENTENCE.finditer(text)]):
+        rest = text[match.end() :]
         rest = _BLANK.sub("", rest if denied else _CORRECTED.sub("", rest))
-        if _OF_ANOTHER.search(text[max(0, found.start() - 32) : found.start()]):
+        if _OF_ANOTHER.search(text[max(0, match.start() - 32) : match.start()]):
             continue
         if not rest.strip(" \t\n.!\u3002\uff01") or (not denied and _NEGATED.match(rest)):
             continue
-        if found["result"] and _CONCLUDES.search(rest[:2_000]):
+        if match["result"] and _CONCLUDES.search(rest[:2_000]):
             continue
-        if not judged and _JUDGED.match(rest) and re.search(r"\w", text[: found.start()] + rest.partition("\n")[2]):
+        if not judged and _JUDGED.match(rest) and re.search(r"\w", text[: match.start()] + rest.partition("\n")[2]):
             continue
         if _ANNOUNCES.fullmatch(rest.partition("\n")[0]):
-            return Stated(_behind(text, found).strip(), "sentence", text)
+            return Stated(_behind(text, match).strip(), "sentence", text)
         end = next((each for each in _SENTENCE_END.finditer(rest) if not _abbreviates(rest, each)), None)
         answer = (rest[: end.start()] if end else rest).strip()
         if answer and not (end and end[0].startswith("?")):
@@ -419,10 +419,10 @@ def fenced_blocks(text: str, opening: re.Pattern[str], closing: re.Pattern[str])
     while number < len(lines):
         match = opening.fullmatch(text, *lines[number])
         ascending = closers.get(match[1], []) if match else []
-        place = bisect_right(ascending, number)
-        if place < len(ascending):
-            yield lines[number][1] + 1, lines[ascending[place]][0]
-            number = ascending[place]
+        next_at = bisect_right(ascending, number)
+        if next_at < len(ascending):
+            yield lines[number][1] + 1, lines[ascending[next_at]][0]
+            number = ascending[next_at]
         number += 1
 
 
@@ -458,20 +458,20 @@ def _embedded(text: str) -> list[Any]:
     """Return the outermost objects and arrays in prose; arrays without an object only if there is none, as in ``[1]``."""
     values: list[Any] = []
     pieces: list[str] = []
-    place = 0
-    while opening := _BRACKET.search(text, place):
-        pieces.append(text[place : opening.start()])
+    at = 0
+    while opening := _BRACKET.search(text, at):
+        pieces.append(text[at : opening.start()])
         try:
-            value, place = FINITE.raw_decode(text, opening.start())
+            value, at = FINITE.raw_decode(text, opening.start())
         except (ValueError, RecursionError) as error:
             if opening[0] == "{" or isinstance(error, RecursionError):
                 return []
-            place = opening.end()  # a remark in brackets
+            at = opening.end()  # a remark in brackets
             continue
         values.append(value)
     objects = [value for value in values if "{" in canonical_json(value)]
     # Braces around it may make it a part of a value that is broken.
-    return [] if _BRACE.search("".join([*pieces, text[place:]])) else objects or values
+    return [] if _BRACE.search("".join([*pieces, text[at:]])) else objects or values
 
 
 _NO_LITERAL: Final = re.compile(r"""[ \t]*(?!(?:[bBrRuU]{1,2}['"]|True\b|False\b|None\b|set\b))[A-Za-z_<`]""")
@@ -525,5 +525,5 @@ def last_question(prompt: str) -> str:
 
 def is_order_free(prompt: str) -> bool:
     """Return whether a question is for all of something, in no order."""
-    asked = last_question(prompt)
-    return bool(_ANY_ORDER.search(prompt) or (_ALL_ASKED.search(asked) and not ORDER_ASKED.search(prompt)))
+    question = last_question(prompt)
+    return bool(_ANY_ORDER.search(prompt) or (_ALL_ASKED.search(question) and not ORDER_ASKED.search(prompt)))

@@ -86,10 +86,10 @@ class Reference(ABC):
         statement += "?" if stated.text.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
         about = re.search(rf"{ABOUT_IT}[^.!?:,;]*?{re.escape(wanted)}", statement)
         opens = _OPENS.pattern + whole_words(wanted)
-        told = next((each for each in (conclusion_of(statement), BECAUSE.split(statement)[0]) if wanted in each), statement)
-        refused = REFUSAL.search(told.replace(wanted, "")) and not re.search(opens, statement)
-        places = [*re.finditer(whole_words(wanted) + r"\??" * self.text.endswith("?"), statement)]
-        denied = bool(places) and all(is_denied(statement, *place.span()) for place in places)
+        clause = next((each for each in (conclusion_of(statement), BECAUSE.split(statement)[0]) if wanted in each), statement)
+        refused = REFUSAL.search(clause.replace(wanted, "")) and not re.search(opens, statement)
+        matches = [*re.finditer(whole_words(wanted) + r"\??" * self.text.endswith("?"), statement)]
+        denied = bool(matches) and all(is_denied(statement, *match.span()) for match in matches)
         if not denied and not stated.is_marked and (about or refused):
             raise RewardError(f"{shown(stated.whole[-LONGEST_PART:])} may state no answer")
         return denied

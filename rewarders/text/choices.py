@@ -46,21 +46,21 @@ class _Named(ReadAnswer["OptionReference"]):
     @cached_property
     def polarity(self) -> str:
         """What a part says of a yes-no question by its words, in their order and with no other: ``yes``, ``no``, or nothing."""
-        asked = (
+        question = (
             re.sub(r"[(\[][^()\[\]]*[)\]]", "", last_question(self.reference.prompt).partition("?")[0])
             if self.reference.is_truth
             else ""
         )
-        told = conclusion_of(self.text) or self.text
-        text = plain(told)
+        statement = conclusion_of(self.text) or self.text
+        text = plain(statement)
         there = re.match(
-            r"(?:(?:is|are|was|were) there|do(?:es)? .{1,40}? (?:contain|include|have)) (?:an? |any )?(\w+)", plain(asked)
+            r"(?:(?:is|are|was|were) there|do(?:es)? .{1,40}? (?:contain|include|have)) (?:an? |any )?(\w+)", plain(question)
         )
-        found = there and re.match(rf"there (?:is|are|was|were)(n't| not?)? (?:an? |any )?{there[1]}\b", text)
-        question, said = _contents(asked), _contents(told)
-        whole = said == question or (found and [*dict.fromkeys(said)] == [each for each in question if each in said])
-        past = [_PAST.search(each) is not None for each in (text, plain(asked))]
-        if not said or not whole or _HEDGED.search(text) or NEGATION.search(asked) or past[0] != past[1]:
+        subject = there and re.match(rf"there (?:is|are|was|were)(n't| not?)? (?:an? |any )?{there[1]}\b", text)
+        asks, contents = _contents(question), _contents(statement)
+        whole = contents == asks or (subject and [*dict.fromkeys(contents)] == [each for each in asks if each in contents])
+        past = [_PAST.search(each) is not None for each in (text, plain(question))]
+        if not contents or not whole or _HEDGED.search(text) or NEGATION.search(question) or past[0] != past[1]:
             return ""
         return "no" if NEGATION.search(text) else "yes"
 
@@ -71,8 +71,8 @@ class _Named(ReadAnswer["OptionReference"]):
         return self.reference.is_truth and _CONDITIONAL.match(plain(self.text)) is not None
 
     def repeats(self) -> bool:
-        asked = {*WORD.findall(last_question(self.reference.prompt).casefold())} if self.reference.is_truth else ()
-        return bool(asked) and "?" not in self.text and 2 * len({*WORD.findall(self.text.casefold())} & {*asked}) > len(asked)
+        words = {*WORD.findall(last_question(self.reference.prompt).casefold())} if self.reference.is_truth else ()
+        return bool(words) and "?" not in self.text and 2 * len({*WORD.findall(self.text.casefold())} & {*words}) > len(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ class OptionReference(Reference):
     rules: ClassVar[tuple[Rule[_Named], ...]] = (
         Rule("unclear", "names one on a condition", "yes", "Yes if it is dry, no otherwise.", _Named.is_conditional),
         Rule("right", "names it", "B", "The answer is B.", lambda it: it.names == {it.reference.wanted}),
-        Rule("wrong", "names another", "B", "The answer is A.", lambda said: len(said.names) == 1),
-        Rule("wrong", "hedges", "B", "Answer: A or B", lambda said: said.names and said.stated.is_marked),
-        Rule("unclear", "names several", "B", "A and B fit.", lambda said: said.names),
+        Rule("wrong", "names another", "B", "The answer is A.", lambda it: len(it.names) == 1),
+        Rule("wrong", "hedges", "B", "Answer: A or B", lambda it: it.names and it.stated.is_marked),
+        Rule("unclear", "names several", "B", "A and B fit.", lambda it: it.names),
         Rule("right", "repeats the question", "no", "Owls can't swim.", _Named.says_so, "Can owls swim?"),
         Rule("wrong", "repeats the question otherwise", "no", "Owls swim.", lambda it: it.polarity, "Can owls swim?"),
         Rule("unclear", "may say yes or no by repeating it", "no", "Most birds do fly.", _Named.repeats, "Do birds fly?"),
@@ -113,19 +113,19 @@ class OptionReference(Reference):
 
     def _compare(self, stated: Stated) -> Compared:
         sentence = in_a_sentence(stated.whole) if stated.is_marked else None  # \boxed{-150.8}, so the answer is (D)
-        said = ((each, part) for each in filter(None, (stated, sentence)) for part in self._parts(each))
+        stated_parts = ((each, part) for each in filter(None, (stated, sentence)) for part in self._parts(each))
         behind = ((stated, part) for part in self._behind(stated)) if stated.source == "sentence" else ()
-        found = (first_of(self.rules, _Named(self, part, each)) for each, part in chain(said, behind))
-        return next(filter(None, found), Compared(False, f"{shown(stated.text)}, which names none", states=False))
+        verdicts = (first_of(self.rules, _Named(self, part, each)) for each, part in chain(stated_parts, behind))
+        return next(filter(None, verdicts), Compared(False, f"{shown(stated.text)}, which names none", states=False))
 
     def _behind(self, stated: Stated) -> Iterator[str]:
         """Yield what decides where a sentence with "answer" names none: a conclusion or last line behind it, or the opening."""
         rest = stated.whole.rpartition(stated.text)[2].strip(" .\n") if stated.text else ""
         if rest:
             yield conclusion_of(rest) or rest.splitlines()[-1]
-        yield from filter(self.told, re.split(r"(?<=\w)[.:!]\s", stated.whole, maxsplit=1)[:1])
+        yield from filter(self.stated_in, re.split(r"(?<=\w)[.:!]\s", stated.whole, maxsplit=1)[:1])
 
-    def told(self, line: str) -> str | None:
+    def stated_in(self, line: str) -> str | None:
         """Return the option that a line states, and no other."""
         return self.whole(line)
 
@@ -136,31 +136,31 @@ class _Letters(ReadAnswer["ChoiceReference"]):
     def bare(self) -> str:
         bare = narrow(self.text).strip()
         is_small = _SMALL_OPTIONS.search(self.reference.prompt) and not re.search(r"(?<!\w)[B-HJ](?!\w)", bare)
-        return _SMALL_LETTER.sub(lambda found: found[0].upper(), bare) if is_small else bare
+        return _SMALL_LETTER.sub(lambda letter: letter[0].upper(), bare) if is_small else bare
 
     @cached_property
-    def places(self) -> list[re.Match[str]]:
+    def marks(self) -> list[re.Match[str]]:
         return letters_in(self.bare, self.reference.options)
 
     @cached_property
     def letters(self) -> frozenset[str]:
         """The letters that are not denied; of these, those that are never denied, where there are any."""
-        named = frozenset(sign_of(each) for each in self.places if not self.is_denied(each))
+        named = frozenset(sign_of(each) for each in self.marks if not self.is_denied(each))
         return named - self.denied or named
 
     @cached_property
     def denied(self) -> frozenset[str]:
-        return frozenset(sign_of(each) for each in self.places if self.is_denied(each))
+        return frozenset(sign_of(each) for each in self.marks if self.is_denied(each))
 
     @cached_property
     def excepted(self) -> frozenset[str]:
         """The options that are denied, by letter or by text: all of what the answer is where a question has NOT."""
         lowered, statement = self.bare.lower(), comparable(self.text)
-        denied = [each for each in self.places if self.is_denied(each)]
+        denied = [each for each in self.marks if self.is_denied(each)]
         named = {*self.denied} - {sign_of(each) for each in denied if not self._excepts(lowered, *self.span(each))}
         for letter, option in self.reference.options.items():
-            places = [(statement, *each.span()) for each in re.finditer(whole_words(comparable(option)), statement)]
-            named |= {letter} if places and all(self._excepts(*each) for each in places) else set()
+            occurrences = [(statement, *each.span()) for each in re.finditer(whole_words(comparable(option)), statement)]
+            named |= {letter} if occurrences and all(self._excepts(*each) for each in occurrences) else set()
         return frozenset(named)
 
     def _excepts(self, text: str, start: int, end: int) -> bool:
@@ -191,13 +191,13 @@ class _Letters(ReadAnswer["ChoiceReference"]):
     def first(self) -> frozenset[str]:
         signs = "".join(re.findall(r"(?<!\w)([A-J])[).:\]] *\w", self.bare.upper()))
         is_list = {"A", "B"} <= self.letters and signs.startswith("AB")
-        first = sign_of(self.places[0]) if self.places and self.places[0].start() == 0 else ""
-        joined = first and re.match(_JOINED, self.bare[self.span(self.places[0])[1] :])  # (A) red and (C) green
+        first = sign_of(self.marks[0]) if self.marks and self.marks[0].start() == 0 else ""
+        joined = first and re.match(_JOINED, self.bare[self.span(self.marks[0])[1] :])  # (A) red and (C) green
         is_first = first in self.letters and _LETTER_FIRST.match(self.bare) and not (is_list or joined)
         return frozenset({first}) | self.concluded() if is_first else frozenset()
 
     def praised(self) -> frozenset[str]:
-        praised = frozenset(sign_of(each) for each in self.places if _PRAISE.match(self.bare, each.end()))
+        praised = frozenset(sign_of(each) for each in self.marks if _PRAISE.match(self.bare, each.end()))
         return praised if len(praised) == 1 and praised <= self.letters and not _OR_LETTER.search(self.bare) else frozenset()
 
     def only(self) -> frozenset[str]:
@@ -267,10 +267,10 @@ class ChoiceReference(OptionReference):
         """Return the letters that a part names, by the first way that finds any."""
         if (reasoned := _REASONED.fullmatch(part)) and len(self.named(reasoned[1])) == 1:
             part = reasoned[1]
-        said = _Letters(self, part)
-        if exception_asked(self.prompt) and len(said.excepted) == 1 and said.first() <= said.excepted:
-            return said.excepted
-        return next(filter(None, (way.of(said) for way in self.ways)), frozenset())
+        letters = _Letters(self, part)
+        if exception_asked(self.prompt) and len(letters.excepted) == 1 and letters.first() <= letters.excepted:
+            return letters.excepted
+        return next(filter(None, (way.of(letters) for way in self.ways)), frozenset())
 
 
 _SMALL_OPTIONS: Final = re.compile(r"(?m)^[ \t>*-]*[(\[]?a[.):\]]\s*\S")
@@ -328,8 +328,8 @@ class ChoicesReference(Reference):
     def _compare(self, stated: Stated) -> Compared:
         letters, wanted = self._letters(stated), re.findall("[A-J]", self.text)
         free = is_order_free(self.prompt)
-        asked = re.search(r"\b(?:order|sort|rank|sequence|arrange)\b", self.prompt, re.IGNORECASE) and not free
-        same = {*letters} == {*wanted} and not asked and len({*wanted}) == len(wanted)
+        is_ordered = re.search(r"\b(?:order|sort|rank|sequence|arrange)\b", self.prompt, re.IGNORECASE) and not free
+        same = {*letters} == {*wanted} and not is_ordered and len({*wanted}) == len(wanted)
         if same and letters != wanted != sorted(wanted) and not free:
             raise RewardError(f"{shown(stated.text)} has the letters in another order")
         return Compared(same or letters == wanted, shown(stated.text))
@@ -358,13 +358,13 @@ class ChoicesReference(Reference):
         letters: list[str] = []
         names = False
         for clause in _CLAUSE.split(text):
-            places = letters_in(clause, self.options)
-            denied = [is_denied(clause.lower(), *each.span()) for each in places]
-            if not places or not all(denied):
+            marks = letters_in(clause, self.options)
+            denied = [is_denied(clause.lower(), *each.span()) for each in marks]
+            if not marks or not all(denied):
                 if any(denied) or rules.denies(clause):
                     raise RewardError(f"{shown(text)} denies an option, or has several answers")
-                letters += map(sign_of, places)
-            names = names or bool(places)
+                letters += map(sign_of, marks)
+            names = names or bool(marks)
         if names and not letters:
             raise RewardError(f"{shown(text)} denies all that it names")
         if not names and not rules.denies(text):

@@ -41,10 +41,10 @@ class LabelReference(OptionReference):
 
     def _compare(self, stated: Stated) -> Compared:
         compared = super(LabelReference, self)._compare(stated)  # with slots the class that a bare super means is another one
-        said = self._spelled(stated.text[:LONGEST_PART], idle=False)
-        told = said != self._spelled(said) and self._readings.pattern.search(said)
-        if not (compared.right or compared.states or self.is_truth) and (told or self._inflected(said, loosely=True)):
-            raise RewardError(f"{shown(said)} may name a label in another form")  # it does not entail that
+        answer = self._spelled(stated.text[:LONGEST_PART], idle=False)
+        has_idle = answer != self._spelled(answer) and self._readings.pattern.search(answer)
+        if not (compared.right or compared.states or self.is_truth) and (has_idle or self._inflected(answer, loosely=True)):
+            raise RewardError(f"{shown(answer)} may name a label in another form")  # it does not entail that
         return compared
 
     def _parts(self, stated: Stated) -> list[str]:
@@ -62,25 +62,25 @@ class LabelReference(OptionReference):
         concluded = "" if stated.is_marked else conclusion_of(plain(stated.text))
         if concluded and len(self.named(concluded)) == 1:
             return [concluded]
-        parts = parts_of(stated, self.told)
-        is_whole = stated.is_marked or self.told(parts[0]) is not None
+        parts = parts_of(stated, self.stated_in)
+        is_whole = stated.is_marked or self.stated_in(parts[0]) is not None
         return parts if len(parts) == 1 and is_whole else [*parts, stated.whole[-LONGEST_PART:]]
 
     def named(self, part: str) -> frozenset[str]:
         """Return the labels that a part names."""
-        _, known, pattern, *_ = self._readings
+        _, keys, pattern, *_ = self._readings
         statement = self._spelled(part)
-        if key := (_TRUTH_LETTERS if self.is_truth else self._readings.known).get(statement) or known.get(statement):
+        if key := (_TRUTH_LETTERS if self.is_truth else self._readings.keys).get(statement) or keys.get(statement):
             return frozenset({key})
         pairs = re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__", part)
-        bold = {known[plain(each)] for pair in pairs for each in pair if plain(each) in known}
+        bold = {keys[plain(each)] for pair in pairs for each in pair if plain(each) in keys}
         opening = self._opening(statement)
         if opening is not None or len(bold) == 1:
             return frozenset(bold if opening is None else {opening})
         predicated = self._predicated(statement)
         both = re.search(r"\bboth (.+?) and ", statement)
-        if both and both[1] in known and not predicated and (other := pattern.match(statement, both.end())):
-            return frozenset({known[both[1]], known[other[0]]})
+        if both and both[1] in keys and not predicated and (other := pattern.match(statement, both.end())):
+            return frozenset({keys[both[1]], keys[other[0]]})
         named, denied = self._mentioned(statement)
         if len(named) > 1:
             states = re.findall(rf"\bis ({'|'.join(map(re.escape, map(plain, self.labels)))})\b(.?)", statement)
@@ -93,7 +93,7 @@ class LabelReference(OptionReference):
         inflected = frozenset() if named or denied or self.is_truth else self._inflected(statement)
         return inflected or named or frozenset(denied and {*denied, ""})  # any but the denied
 
-    def told(self, line: str) -> str | None:
+    def stated_in(self, line: str) -> str | None:
         """Return the label that a line is, opens with, or is a sentence about: ``Yes, it does``, ``It is negative``."""
         if (label := self.whole(line)) is not None:
             return label
@@ -103,23 +103,23 @@ class LabelReference(OptionReference):
 
     def _opening(self, statement: str) -> str | None:
         """Return the label that a statement opens with, and no other behind it."""
-        _, known, pattern, either, _ = self._readings
+        _, keys, pattern, either, _ = self._readings
         first = pattern.match(statement)
         rest = rf"\s*(?:[,;/|]\s*|[:(].*(?<![a-z0-9_-])(?=[a-z0-9_ -]+ ?[:(]))(?:{either})(?![a-z0-9_-])"
         more = rf"; [^,;]*\b(?:it|that|this) is (?:now )?(?:{either})$"
         if first is None or not _CLAUSE_ENDS.match(statement, first.end()) or is_denied(statement, *first.span()):
             return None
-        return None if re.match(rest, statement[first.end() :]) or re.search(more, statement) else known[first[0]]
+        return None if re.match(rest, statement[first.end() :]) or re.search(more, statement) else keys[first[0]]
 
     def _mentioned(self, statement: str) -> tuple[frozenset[str], frozenset[str]]:
         """Return the labels that a statement names, and those that it denies."""
         named: set[str] = set()
         denied: set[str] = set()
-        places = [*self._readings.pattern.finditer(statement)]
-        for place in places:
-            word, (start, end) = place[0], place.span()
+        matches = [*self._readings.pattern.finditer(statement)]
+        for match in matches:
+            word, (start, end) = match[0], match.span()
             # A word may say yes or no by the way, as in "the correct year".
-            judges = self.is_truth and word in ("correct", "incorrect") and (places[1:] or word not in map(plain, self.labels))
+            judges = self.is_truth and word in ("correct", "incorrect") and (matches[1:] or word not in map(plain, self.labels))
             no_idea = word == "no" and re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", statement[end:])
             if no_idea or (judges and _ATTRIBUTE.match(statement, start)) or RELATED.of(statement, start, start):
                 continue
@@ -133,18 +133,18 @@ class LabelReference(OptionReference):
         """Return the only label that something is said to be, ``it is negative``, not ``some positive points``; else none."""
         if self.is_truth:
             return frozenset()
-        found = {
-            self._readings.forms[place[0]]
-            for place in self._readings.pattern.finditer(statement)
-            if _IS.search(statement[max(0, place.start() - 80) : place.start()])
-            and _IS_ALL.match(statement, place.end())
-            and not is_denied(statement, *place.span())
+        stated = {
+            self._readings.forms[match[0]]
+            for match in self._readings.pattern.finditer(statement)
+            if _IS.search(statement[max(0, match.start() - 80) : match.start()])
+            and _IS_ALL.match(statement, match.end())
+            and not is_denied(statement, *match.span())
         }
-        return frozenset(found) if len(found) == 1 else frozenset()
+        return frozenset(stated) if len(stated) == 1 else frozenset()
 
     def is_denied_in(self, stated: Stated) -> bool:
         """Return what ``Reference`` does, but of an answer that says yes or no: it may deny something else."""
-        named = self.is_truth or plain(stated.text) in self._readings.known  # "not applicable (N/A)"
+        named = self.is_truth or plain(stated.text) in self._readings.keys  # "not applicable (N/A)"
         return not named and Reference.is_denied_in(self, stated)
 
     def _inflected(self, statement: str, *, loosely: bool = False) -> frozenset[str]:
@@ -152,19 +152,19 @@ class LabelReference(OptionReference):
         long = len(statement.split()) > 8 or re.search(rf"\w[_./:]\w|{NEGATION.pattern}", statement)
         if (long and not loosely) or re.search(r"\b(?:nothing|none|nobody)\b", statement):
             return frozenset()
-        shared = {label.rpartition(" ")[2] for label in self._readings.known}
-        heads = {label.rpartition(" ")[0]: key for label, key in self._readings.known.items()} if len(shared) == 1 else {}
+        shared = {label.rpartition(" ")[2] for label in self._readings.keys}
+        heads = {label.rpartition(" ")[0]: key for label, key in self._readings.keys.items()} if len(shared) == 1 else {}
         if statement in heads:
             return frozenset({heads[statement]})
-        tight = {re.sub(r"\W|_", "", label): key for label, key in self._readings.known.items() if len(label) > STEM}
+        tight = {re.sub(r"\W|_", "", label): key for label, key in self._readings.keys.items() if len(label) > STEM}
         words = [*re.finditer(r"(?<![\w-])[^\W\d_]{3,}(?![\w-])", statement)]
         held = {}
-        for label, key in self._readings.known.items():
+        for label, key in self._readings.keys.items():
             own = WORD.findall(label)
             forms = [next((each for each in words if is_form_of(each[0], word)), None) for word in own]
-            found = [each for each in forms if each is not None]
-            same = len(found) < len(own) or [each[0] for each in found] == own
-            if not same and (loosely or not is_denied(statement, *found[-1].span())):
+            matches = [each for each in forms if each is not None]
+            same = len(matches) < len(own) or [each[0] for each in matches] == own
+            if not same and (loosely or not is_denied(statement, *matches[-1].span())):
                 held[key] = len(own)
         squeezed = tight.get(re.sub(r"\W|_", "", statement))
         return frozenset({squeezed} if squeezed else (key for key, size in held.items() if size == max(held.values())))
@@ -172,10 +172,10 @@ class LabelReference(OptionReference):
     def _spelled(self, part: str, *, idle: bool = True) -> str:
         """Return the plain form of a part with the words of each label parted by spaces, without words that may say nothing."""
         borders = rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])"
-        told = _BY_THE_WAY.sub(" ", part) if idle else part
-        several = len({*self._readings.pattern.findall(plain(told))}) > 1
-        told = self._readings.idle.sub(lambda it: f"-{it[0]}" if several or not it["either"] else it[0], told) if idle else told
-        statement = plain(re.sub(borders, " ", _ASIDE.sub("", told if re.search(r"\w", told) else part)))
+        bare = _BY_THE_WAY.sub(" ", part) if idle else part
+        several = len({*self._readings.pattern.findall(plain(bare))}) > 1
+        bare = self._readings.idle.sub(lambda it: f"-{it[0]}" if several or not it["either"] else it[0], bare) if idle else bare
+        statement = plain(re.sub(borders, " ", _ASIDE.sub("", bare if re.search(r"\w", bare) else part)))
         spaced = sorted((name for name in self._readings.forms if " " in name), key=len, reverse=True)
         written = "|".join(re.escape(name).replace(r"\ ", "[ _-]") for name in spaced) or "(?!)"
         return re.sub(rf"(?<!\w)(?:{written})(?!\w)", lambda it: re.sub("[_-]", " ", it[0]), statement)
@@ -186,8 +186,8 @@ class LabelReference(OptionReference):
 
     def whole(self, line: str) -> str | None:
         """Return the label that a line is."""
-        known = self._readings.known
-        return known.get(plain(re.sub(r"^\s*[A-Za-z ]{1,20}:\s*", "", line))) or known.get(plain(line))
+        labels = self._readings.keys
+        return labels.get(plain(re.sub(r"^\s*[A-Za-z ]{1,20}:\s*", "", line))) or labels.get(plain(line))
 
     def _key(self, label: str) -> str:
         return self.synonyms.get(plain(label), plain(label))
@@ -217,7 +217,7 @@ class LabelsReference(LabelReference):
 class _Readings(NamedTuple):
     """The texts that are read as a label."""
 
-    known: Mapping[str, str]
+    keys: Mapping[str, str]
     """Each in plain form, to the key of its label."""
     forms: Mapping[str, str]
     """The same, and the other number of labels of several words: ``no mental disorders``."""
@@ -231,22 +231,22 @@ class _Readings(NamedTuple):
 @lru_cache(maxsize=64)  # each attempt is read several times by the labels of one dataset
 def _read_labels(labels: tuple[str, ...], synonyms: tuple[tuple[str, str], ...]) -> _Readings:
     keys = dict(synonyms)
-    known = {plain(label): keys.get(plain(label), plain(label)) for label in labels}
-    spaced = {re.sub(r"(?<=\w)[_-](?=\w)", " ", name): key for name, key in known.items()}
-    bare = {without_accents(each): key for name, key in known.items() for each in (name, re.sub("ll(?=ed|ing)", "l", name))}
-    tight = {re.sub(r"(?<=\w)([/&+])(?=\w)", r" \1 ", name): key for name, key in known.items()}
-    heads = Counter(_REMARK.sub("", name) for name in known)
-    short = {head: key for name, key in known.items() if heads[head := _REMARK.sub("", name)] == 1}
+    names = {plain(label): keys.get(plain(label), plain(label)) for label in labels}
+    spaced = {re.sub(r"(?<=\w)[_-](?=\w)", " ", name): key for name, key in names.items()}
+    bare = {without_accents(each): key for name, key in names.items() for each in (name, re.sub("ll(?=ed|ing)", "l", name))}
+    tight = {re.sub(r"(?<=\w)([/&+])(?=\w)", r" \1 ", name): key for name, key in names.items()}
+    heads = Counter(_REMARK.sub("", name) for name in names)
+    short = {head: key for name, key in names.items() if heads[head := _REMARK.sub("", name)] == 1}
     numbers = {name.removesuffix("s") if name.endswith("s") else f"{name}s": key for name, key in spaced.items() if " " in name}
-    known = {**short, **bare, **tight, **_other_names(known), **spaced, **known, **keys}
-    forms = {**numbers, **known}
+    names = {**short, **bare, **tight, **_other_names(names), **spaced, **names, **keys}
+    forms = {**numbers, **names}
     either = "|".join(map(re.escape, sorted(forms, key=len, reverse=True)))
     letter = rf"[^\W{UNSPACED}]"
     own = "".join({sign for label in forms for sign in "./:" if re.search(rf"\w{re.escape(sign)}\w", label)})
     longer = r"[+#-]|'(?!s (?:answer|output|reply|response|solution)\b)[a-z]" + (rf"|[{own}]\w" if own else "")
     pattern = re.compile(rf"(?<!\w')(?<!{letter})(?<!-)(?:{either})(?!{letter}|{longer})")
-    alone = {number: key for key, (_, number) in _numbered(known).items()}
-    return _Readings({**alone, **known}, forms, pattern, either, _idle(labels))
+    alone = {number: key for key, (_, number) in _numbered(names).items()}
+    return _Readings({**alone, **names}, forms, pattern, either, _idle(labels))
 
 
 def _idle(labels: tuple[str, ...]) -> re.Pattern[str]:
@@ -262,29 +262,29 @@ def _idle(labels: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w\"'*`(]){words}(?!\s+is the answer)(?=(?:'s)?\s+[*\"'`]{{0,3}}\w)")
 
 
-def _other_names(known: Mapping[str, str]) -> dict[str, str]:
+def _other_names(labels: Mapping[str, str]) -> dict[str, str]:
     """Return what else labels are called, to the label: ``female`` for ``f``, ``priority 1`` for ``p1``, ``o negative``."""
     names: dict[str, str] = {}
     for letters, spelled in VOCABULARY["labels"].items():
-        if {*known} <= {*letters.split()}:
-            names |= {name: letter for name, letter in spelled.items() if letter in known}
+        if {*labels} <= {*letters.split()}:
+            names |= {name: letter for name, letter in spelled.items() if letter in labels}
     for short, long in VOCABULARY["short labels"].items():
-        if key := known.get(short) or known.get(long):
+        if key := labels.get(short) or labels.get(long):
             names |= dict.fromkeys((short, long, f"{long} ({short}"), key)
-    for name, key in known.items():
+    for name, key in labels.items():
         signs = VOCABULARY["signs of labels"].get(name[-1:], "").split()
         names |= {f"{name[:-1]} {sign}{word}": key for word in signs for sign in ("", "rh ", "rh-")}
-    for key, (head, number) in _numbered(known).items():
+    for key, (head, number) in _numbered(labels).items():
         word = VOCABULARY["numbered labels"].get(head, head)
         names |= dict.fromkeys((f"{word} {number}", f"{word} is {number}", f"{head[0]}{number}"), key)
-    return {name: key for name, key in names.items() if name not in known}
+    return {name: key for name, key in names.items() if name not in labels}
 
 
-def _numbered(known: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def _numbered(labels: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return labels that are one word with different numbers or letters, each with that word and its own."""
-    parts = {key: found for key in known.values() if (found := _NUMBERED.fullmatch(key))}
-    is_one = len({found[1] for found in parts.values()}) == 1 and len(parts) == len({*known.values()}) > 1
-    return {key: (found[1], found[2] or found[3]) for key, found in parts.items()} if is_one else {}
+    parts = {key: match for key in labels.values() if (match := _NUMBERED.fullmatch(key))}
+    is_one = len({match[1] for match in parts.values()}) == 1 and len(parts) == len({*labels.values()}) > 1
+    return {key: (match[1], match[2] or match[3]) for key, match in parts.items()} if is_one else {}
 
 
 _NUMBERED: Final = re.compile(r"([a-z]+)(?:[ _-]?(\d{1,2})|[ _-]([a-z]))")
@@ -343,7 +343,7 @@ def label_reference(label: str, options: Mapping[str, str]) -> Reference | None:
         return ChoiceReference(label.strip("()").upper(), options)
     if letter := letter_of(label, options):
         return ChoiceReference(letter, options)
-    known = TRUTH if plain(label) in ("yes", "no", "true", "false") else TRUTH_ABROAD
+    truths = TRUTH if plain(label) in ("yes", "no", "true", "false") else TRUTH_ABROAD
     if label in _BLOOD_GROUPS:
         return LabelReference(label, _BLOOD_GROUPS)
-    return LabelReference(label, ("yes", "no"), known) if plain(label) in known else None
+    return LabelReference(label, ("yes", "no"), truths) if plain(label) in truths else None

@@ -61,48 +61,48 @@ def options_of(prompt: str, metadata: Mapping[str, Any] | None = None) -> dict[s
             return {sign.upper(): text for sign, text in _with_missing(options, signs).items()}
         if signs is LETTERS and (within := _options_within_lines(prompt, (signs,))):
             return within
-    known = metadata if isinstance(metadata, Mapping) else {}
-    return _options_within_lines(prompt, _OPTION_SIGNS[1:]) or _options_of_metadata(known)
+    entries = metadata if isinstance(metadata, Mapping) else {}
+    return _options_within_lines(prompt, _OPTION_SIGNS[1:]) or _options_of_metadata(entries)
 
 
 def _options_within_lines(prompt: str, kinds: Iterable[str]) -> dict[str, str]:
     """Return the options of the last line that has some one after the other."""
     lines = reversed(prompt.splitlines())
-    return next((found for line in lines for signs in kinds if (found := _options_within(line, signs))), {})
+    return next((options for line in lines for signs in kinds if (options := _options_within(line, signs))), {})
 
 
 def _with_missing(options: Mapping[str, str], signs: str) -> dict[str, str]:
     """Return options in order, also those behind another in its line, ``(B) blue. (C) green``; not what is far from them."""
-    found = dict(options)
+    texts = dict(options)
     for before, sign in pairwise(signs):
-        last = max(found) if len(found) == len(options) else signs[-1]  # in lines of two the last may be behind another, too
-        if sign not in found and before in found and sign <= last:
-            head, *tail = re.split(rf"(?<=\S)\s[(\[]?{sign}[.:)\]]\s*(?=\S)", found[before], maxsplit=1)
-            found |= {before: head, sign: tail[0]} if tail else {}
-    near = (sign for at, sign in enumerate(signs) if at < 2 or not found.keys().isdisjoint(signs[at - 2 : at]))
-    return {sign: found[sign] for sign in near if sign in found}
+        last = max(texts) if len(texts) == len(options) else signs[-1]  # in lines of two the last may be behind another, too
+        if sign not in texts and before in texts and sign <= last:
+            head, *tail = re.split(rf"(?<=\S)\s[(\[]?{sign}[.:)\]]\s*(?=\S)", texts[before], maxsplit=1)
+            texts |= {before: head, sign: tail[0]} if tail else {}
+    near = (sign for at, sign in enumerate(signs) if at < 2 or not texts.keys().isdisjoint(signs[at - 2 : at]))
+    return {sign: texts[sign] for sign in near if sign in texts}
 
 
 def _options_within(line: str, signs: str) -> dict[str, str]:
     """Return the options that a line has one after the other: ``A) red B) blue``."""
-    places: list[re.Match[str]] = []
+    signs_at: list[re.Match[str]] = []
     for sign in signs:
-        place = _MARKS[sign].search(line, places[-1].end() if places else 0)
-        if place is None:
+        mark = _MARKS[sign].search(line, signs_at[-1].end() if signs_at else 0)
+        if mark is None:
             break
-        places.append(place)
-    if len(places) < 2 or re.match(r"(?:and|or)\b", line[places[0].end() :]):  # (a) or (b)
+        signs_at.append(mark)
+    if len(signs_at) < 2 or re.match(r"(?:and|or)\b", line[signs_at[0].end() :]):  # (a) or (b)
         return {}
-    ends_at = [*(place.start() for place in places[1:]), len(line)]
-    listed = line[places[0].start() - 1] in "'\"" if places[0].start() else False  # ['A)800', 'B)720']
+    ends_at = [*(mark.start() for mark in signs_at[1:]), len(line)]
+    listed = line[signs_at[0].start() - 1] in "'\"" if signs_at[0].start() else False  # ['A)800', 'B)720']
     drop = " ,;|\t\u3002" + "'\"]" * listed
-    texts = (line[place.end() : end].strip(drop) for place, end in zip(places, ends_at, strict=True))
+    texts = (line[mark.end() : end].strip(drop) for mark, end in zip(signs_at, ends_at, strict=True))
     return dict(zip(signs.upper(), texts, strict=False))
 
 
-def _options_of_metadata(known: Mapping[str, Any]) -> dict[str, str]:
-    listed = next((known[name] for name in ("choices", "options") if known.get(name)), ())
-    for lettered in (known, listed if isinstance(listed, Mapping) else {}):
+def _options_of_metadata(entries: Mapping[str, Any]) -> dict[str, str]:
+    listed = next((entries[name] for name in ("choices", "options") if entries.get(name)), ())
+    for lettered in (entries, listed if isinstance(listed, Mapping) else {}):
         options = {letter: str(lettered[letter]) for letter in LETTERS if letter in lettered}
         if len(options) > 1 and "A" in options:
             return options
@@ -113,15 +113,15 @@ def _options_of_metadata(known: Mapping[str, Any]) -> dict[str, str]:
 def exception_asked(prompt: str) -> str:
     """Return the question for the option of which something does not hold, ``Which is NOT a fruit?``; empty for another."""
     head = _OPTION_LINE.split(prompt, maxsplit=1)[0].rstrip()
-    found = _EXCEPTION.search(head)
-    return re.split("[.!?\n]", head[: found.start()])[-1] + found[0] if found else ""
+    match = _EXCEPTION.search(head)
+    return re.split("[.!?\n]", head[: match.start()])[-1] + match[0] if match else ""
 
 
 def ends_in_numbered_options(prompt: str, options: Mapping[str, str]) -> bool:
     """Return whether a prompt ends in numbered options, of words, behind a question or a choice."""
     head, *_, tail = [*_OPTION_LINE.split(prompt), ""] if "1" in options else ["", ""]
-    asked = re.search(r"\?\s*$|\b(?:options?|following|choices?)\b[^\n]*\s*$", head, re.IGNORECASE)
-    return bool(asked) and len(tail.split()) <= 8 and all(re.search(r"[^\W\d]{2}", each) for each in options.values())
+    asks = re.search(r"\?\s*$|\b(?:options?|following|choices?)\b[^\n]*\s*$", head, re.IGNORECASE)
+    return bool(asks) and len(tail.split()) <= 8 and all(re.search(r"[^\W\d]{2}", each) for each in options.values())
 
 
 def narrow(text: str) -> str:
@@ -135,23 +135,23 @@ def narrow(text: str) -> str:
     return re.sub(r"^(\W{0,3}[A-J][)\]:]{1,2})(?=\w)", r"\1 ", MARKUP.sub("", text))  # (B)blue
 
 
-def sign_of(place: re.Match[str]) -> str:
+def sign_of(mark: re.Match[str]) -> str:
     """Return the letter at a place that ``letters_in`` found."""
-    return str(place["upper"] or place["lower"]).upper()
+    return str(mark["upper"] or mark["lower"]).upper()
 
 
 def letters_in(text: str, options: Mapping[str, str]) -> list[re.Match[str]]:
     """Return where a text has letters of options: no article or pronoun, as in ``A good answer``, ``I think``, and no unit."""
     last = max(options, default=LETTERS[-1])
-    places: list[re.Match[str]] = []
-    for found in _LETTER.finditer(text):
-        before, sign = text[: found.start()], found[0].strip(" (\"'")
-        is_unit = found[0][0] not in "([" and re.search(r"\d ?$", before)  # 3 J
+    marks: list[re.Match[str]] = []
+    for mark in _LETTER.finditer(text):
+        before, sign = text[: mark.start()], mark[0].strip(" (\"'")
+        is_unit = mark[0][0] not in "([" and re.search(r"\d ?$", before)  # 3 J
         within = sign == "A" and re.search(r"\w ?$", before)  # a letter, capital as it is
-        is_word = sign in ("A", "I") and not within and _NO_VERB.match(text, found.end())
-        if sign_of(found) <= last and not (is_unit or is_word):
-            places.append(found)
-    return places
+        is_word = sign in ("A", "I") and not within and _NO_VERB.match(text, mark.end())
+        if sign_of(mark) <= last and not (is_unit or is_word):
+            marks.append(mark)
+    return marks
 
 
 _FIELD_LINE: Final = re.compile(
@@ -195,49 +195,50 @@ def field_asked_for(output: str, prompt: str) -> str | None:
     if not isinstance(value, dict) or not 1 < len(value) < _MOST_FIELDS:
         return None
     asks = _ASKS.match(question := answers.last_question(prompt)[: answers.LOOKED_AT])
-    asked, whole = (_words(re.sub(r"\b[Ww]ho(?:m|se)?\b", r"\g<0> name", each)) for each in (asks[1] if asks else "", question))
+    texts = (asks[1] if asks else "", question)
+    question, whole = (_words(re.sub(r"\b[Ww]ho(?:m|se)?\b", r"\g<0> name", each)) for each in texts)
     while isinstance(value, dict):
         named = {_words(str(key)): each for key, each in value.items()}
-        named = {name: each for name, each in named.items() if not _is_beside(name, asked)}
+        named = {name: each for name, each in named.items() if not _is_beside(name, question)}
         if not named or {*named} & {"answer", "final answer"} or len(named) > len({*named} - {"value"}) > 0:
             return None  # which says itself what its answer is, or is one name with its value
         results = [name for name in named if not _GIVEN.fullmatch(name)]
         mentioned = [name for name in named if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", whole) and _IS_NAME.search(name)]
         turned = [name for name in named if " " in name and {*name.split()} <= {*whole.split()}]
         only = next((each[0] for each in (results, mentioned, turned) if len(each) == 1), "")
-        value = named.get(_first_named(named, asked) or only)
+        value = named.get(_first_named(named, question) or only)
     is_told = isinstance(value, str | int | float) and not isinstance(value, bool)
     return str(value).translate(answers.UNESCAPED) if is_told else None
 
 
-def _is_beside(name: str, asked: str) -> bool:
+def _is_beside(name: str, question: str) -> bool:
     """Return whether a field is beside the answer: a reason, or what asks: ``What does the customer want``."""
     about = rf"(?:^(?:is|are|was|were)|\b(?:do|does|did|can|will|has|have|should)) (?:the|this|an?) {re.escape(name)}(?!\w)"
-    return bool(answers.BESIDE_ANSWER.fullmatch(name) or re.search(about, asked))
+    return bool(answers.BESIDE_ANSWER.fullmatch(name) or re.search(about, question))
 
 
 def _words(text: str) -> str:
     return " ".join(re.sub(r"[,;(\n]+", " , ", _NO_WORD.sub(" ", text)).casefold().split())
 
 
-def _first_named(names: Mapping[str, Any], asked: str) -> str:
+def _first_named(names: Mapping[str, Any], question: str) -> str:
     """Return the name that a question has first, as it is, else in another form; empty for none, and for two together."""
-    words = asked.split()[:_MOST_WORDS]
+    words = question.split()[:_MOST_WORDS]
     for same in (str.__eq__, is_form_of):
-        places: dict[int, list[str]] = {}
+        name_at: dict[int, list[str]] = {}
         for own in (name.split() for name in filter(_IS_NAME.search, names)):
             spans = ((at, words[at : at + len(own)]) for at in range(len(words) - len(own) + 1))
             at = next((at for at, span in spans if all(map(same, own, span))), -1)
-            if at >= 0 and len(own) > len(places.get(at, ())):
-                places[at] = own
+            if at >= 0 and len(own) > len(name_at.get(at, ())):
+                name_at[at] = own
         end = -1
-        found: list[str] = []
-        for at, own in sorted(places.items()):
+        first: list[str] = []
+        for at, own in sorted(name_at.items()):
             between = " ".join(words[end:at])
-            if found and at >= end and between not in _OWNS:
-                return "" if _BESIDE.fullmatch(between) else " ".join(found)
+            if first and at >= end and between not in _OWNS:
+                return "" if _BESIDE.fullmatch(between) else " ".join(first)
             if at >= end:
-                end, found = at + len(own), own
-        if found:
-            return " ".join(found)
+                end, first = at + len(own), own
+        if first:
+            return " ".join(first)
     return ""

@@ -63,8 +63,8 @@ class _Series(ReadAnswer["ListReference"]):
         return self.pair[0] == self.pair[1]
 
     def may_be_relation(self) -> bool:
-        asked = _SETS_ASKED.search(self.reference.prompt) or re.search(r"[\[\]]", self.reference.text)
-        return bool(asked and self.is_relation())
+        is_asked = _SETS_ASKED.search(self.reference.prompt) or re.search(r"[\[\]]", self.reference.text)
+        return bool(is_asked and self.is_relation())
 
     def needs_algebra(self) -> bool:
         return self.reference.equal is None and self.may_be_relation()
@@ -91,8 +91,8 @@ class _Series(ReadAnswer["ListReference"]):
         return [name for name, wanted in pairs if name and wanted and name.isdisjoint(wanted)]
 
     def counts_others(self) -> bool:
-        known = set[str]().union(*(name for _, name in self.reference.counted))
-        return any(known & name for name in self.others)
+        names = set[str]().union(*(name for _, name in self.reference.counted))
+        return any(names & name for name in self.others)
 
     def has_same(self) -> bool:
         ours, theirs = (sorted({*each} if self.reference.has_points else each) for each in self.pair)
@@ -105,8 +105,8 @@ class _Series(ReadAnswer["ListReference"]):
     def is_same_text(self) -> bool:
         text, whole = self.stated.text, self.stated.whole
         block = whole[whole.rfind(text) :].partition("\n\n")[0] if self.stated.is_marked else whole
-        wanted, *said = (comparable(each.replace("\n", "; ")) for each in (self.reference.text, text, block))
-        return wanted in said and re.search(r"[()\[\]{}]", self.reference.text) is None
+        wanted, *forms = (comparable(each.replace("\n", "; ")) for each in (self.reference.text, text, block))
+        return wanted in forms and re.search(r"[()\[\]{}]", self.reference.text) is None
 
     def has_all_asked(self) -> bool:
         """Return whether the question is for all of something, or for the values of a variable, in no order."""
@@ -149,19 +149,19 @@ class ListReference(Reference):
     equal: Callable[[str, str], bool] | None = None
     """As in ``FormulaReference``."""
     rules: ClassVar[tuple[Rule[_Series], ...]] = (
-        Rule("unclear", "denies a list, or has several", "1, 2", "1, 2 or 1, 3", lambda said: denies(said.stated.text)),
+        Rule("unclear", "denies a list, or has several", "1, 2", "1, 2 or 1, 3", lambda it: denies(it.stated.text)),
         Rule("right", "is the inequality of the interval", "(3, 4]", "3 < x ≤ 4", _Series.is_its_relation),
         Rule("unclear", f"is an inequality; {NEEDS_MATH}", "(3, 4]", "3 < x ≤ 4", _Series.needs_algebra),
         Rule("unclear", "is an inequality, and may be an interval", "(3, 4]", "3 < x ≤ 4", _Series.is_relation),
         Rule("right", "is the same text", "a: 1, b: 2", "a: 1\nb: 2", _Series.is_same_text),
-        Rule("wrong", "is no list", "1, 2", "three", lambda said: not said.read),
+        Rule("wrong", "is no list", "1, 2", "three", lambda it: not it.read),
         Rule("wrong", "counts something else", "3 apples, 5 pears", "3 pears, 5 apples", _Series.counts_others),
-        Rule("unclear", "may count something else", "3 apples, 5 pears", "3 plums, 5 figs", lambda said: said.others),
+        Rule("unclear", "may count something else", "3 apples, 5 pears", "3 plums, 5 figs", lambda it: it.others),
         Rule("unclear", "may be a set, or none", "{1, 2}", "[1, 2]", _Series.may_be_set),
-        Rule("right", "is the same set", "{1, 2}", "{2, 1}", lambda said: said.reference.is_set and said.has_same()),
-        Rule("unclear", "may be an open interval", "[1, 2]", "(1, 2)", lambda said: said.may_be_open()),
-        Rule("wrong", "has other edges", "[1, 2]", "[1, 2)", lambda said: said.is_equal() and said.has_other_edges()),
-        Rule("right", "has these numbers", "1, 2, 3", "They are 1, 2 and 3.", lambda said: said.is_equal()),
+        Rule("right", "is the same set", "{1, 2}", "{2, 1}", lambda it: it.reference.is_set and it.has_same()),
+        Rule("unclear", "may be an open interval", "[1, 2]", "(1, 2)", lambda it: it.may_be_open()),
+        Rule("wrong", "has other edges", "[1, 2]", "[1, 2)", lambda it: it.is_equal() and it.has_other_edges()),
+        Rule("right", "has these numbers", "1, 2, 3", "They are 1, 2 and 3.", lambda it: it.is_equal()),
         Rule("right", "has all that is asked for", "1, 2", "2, 1", _Series.has_all_asked, "Find all solutions."),
         Rule("unclear", "has another order", "1, 2", "2, 1", lambda it: it.has_same() and not it.reference.is_ordered),
         Rule("unclear", "may pair them otherwise", "(1, 2), (3, 4)", "1, 2, 3, 4", _Series.has_same_apart),
@@ -175,8 +175,8 @@ class ListReference(Reference):
             return None  # two places with the same numbers
         commas = decimal == "," or re.fullmatch(r"\s*\d+,\d+(?:; ?\d+(?:,\d+)?)+\s*", text)
         parts = _list_parts(re.sub(r"(?<=\d),(?=\d)", ".", text) if commas else text)
-        known = tuple(number for part in parts if (number := only_number(part, decimal)) is not None)
-        return cls(text, known, decimal, equal) if len(parts) > 1 and len(known) == len(parts) else None
+        numbers = tuple(number for part in parts if (number := only_number(part, decimal)) is not None)
+        return cls(text, numbers, decimal, equal) if len(parts) > 1 and len(numbers) == len(parts) else None
 
     @property
     def is_set(self) -> bool:
@@ -214,12 +214,12 @@ class ListReference(Reference):
     def _compare(self, stated: Stated) -> Compared:
         both = _EITHER_SIGN.search(stated.text[-200:])
         roots = () if both else _ROOTS.search(MARKUP.sub("", stated.text))
-        told = "" if both or roots else told_last(stated.text)
-        told = told.rpartition("=")[2] if told.count("=") == 1 else told
+        value = "" if both or roots else told_last(stated.text)
+        value = value.rpartition("=")[2] if value.count("=") == 1 else value
         several = f"{_sum(both, 1)}, {_sum(both, -1)}" if both else f"{roots[2]}, {roots[3]}" if roots else ""
         if several and re.match(r"\W*[(\[]", self.text):
             return Compared(False, shown(stated.text))  # solutions are neither a point nor an interval
-        stated = replace(stated, text=several or told or stated.text)
+        stated = replace(stated, text=several or value or stated.text)
         return verdict_by(self.rules, _Series(self, stated.text, stated))
 
     def read(self, text: str) -> ListReference | None:
@@ -259,8 +259,8 @@ _BETWEEN_OBJECTS: Final = re.compile(
 INTEGER_ASKED: Final = re.compile(r"(?i)\b(?:integer|remainder|how many)\b")
 
 
-def _sum(found: re.Match[str], sign: int) -> str:
-    return str(Decimal(found[1] or 0) + sign * Decimal(found[2]))
+def _sum(match: re.Match[str], sign: int) -> str:
+    return str(Decimal(match[1] or 0) + sign * Decimal(match[2]))
 
 
 def _list_parts(text: str) -> list[str]:
@@ -335,11 +335,11 @@ class JsonReference(Reference):
         Rule("unclear", "may say that it is empty", "[]", "There are no labels.", lambda it: it.says_empty() is None),
         Rule("right", "lists its entries", '["a", "b"]', "a, b", lambda it: it.states(answers.in_words(it.reference.text))),
         Rule("unclear", "is one of several", '["a1", "b2"]', "a1", lambda it: it.states(*it.reference.value)),
-        Rule("wrong", "has no JSON", '{"a": 1}', "a is 1", lambda said: isinstance(said.value, ValueError)),
+        Rule("wrong", "has no JSON", '{"a": 1}', "a is 1", lambda it: isinstance(it.value, ValueError)),
         Rule("wrong", "is denied", '{"a": 1}', 'It is not {"a": 1}.', lambda it: is_denied(it.text.lower(), *it.span)),
         Rule("unclear", "is a multiple", '["a"]', '2 * ["a"]', lambda it: _FACTOR.search(it.text[: it.span[0]])),
-        Rule("right", "is the same value", '{"a": 1}', '{"a": 1.0}', lambda said: said.is_equal()),
-        Rule("unclear", "has the values in another order", '["a", "b"]', '["b", "a"]', lambda said: said.has_same()),
+        Rule("right", "is the same value", '{"a": 1}', '{"a": 1.0}', lambda it: it.is_equal()),
+        Rule("unclear", "has the values in another order", '["a", "b"]', '["b", "a"]', lambda it: it.has_same()),
         Rule("wrong", "is another value", '{"a": 1}', '{"a": 2}', lambda _: True),
     )
 

@@ -63,7 +63,7 @@ def written_code(text: str) -> tuple[re.Pattern[str], ...]:
     own = "".join(sign for sign in "*$" if sign in text)
     before = rf"(?<![\w.~&/#@+=\[\\|^%!<{own}{brackets}-])" + (rf"(?<![{brackets}][ \t])(?<!\d: )" if brackets else "")
     behind = rf"(?![\w~&/#@+=(\[|^%>{own}-]|\\(?!\")|<(?!/)|[.:]\w" + (rf"|\s*(?!</)[{brackets}])" if brackets else ")")
-    found = []
+    patterns = []
     for form in dict.fromkeys((text.strip(), json.dumps(text.strip(), ensure_ascii=False)[1:-1])):
         code, last = "", ""
         for each in _OF_CODE.findall(re.sub(r"\s+" if signs else r"\s*(&&|[=!]=|,)\s*", "" if signs else r"\1", form)):
@@ -78,16 +78,16 @@ def written_code(text: str) -> tuple[re.Pattern[str], ...]:
         slash = "|/" if kind["exact"] else ""
         mark = rf"(?<![*`])(?P<sign>\*\*|`{{1,9}}|\*{slash})(?P<words>(?<=\*\*)[A-Z][^*\n]{{0,60}} |(?<=`)\s+)?"
         ends = rf"(?(sign)\s*(?P=sign)(?!\*)|(?(tag)(?=</)|{behind}))"
-        found.append(re.compile(rf"(?:{mark}|(?P<tag>>)|{before})(?P<code>{code}){ends}"))
-    return tuple(found)
+        patterns.append(re.compile(rf"(?:{mark}|(?P<tag>>)|{before})(?P<code>{code}){ends}"))
+    return tuple(patterns)
 
 
 def with_code_as_word(text: str, code: tuple[re.Pattern[str], ...]) -> str:
     """Return a text with one word for each place of a code, bold or quoted as the code is."""
 
-    def word(found: re.Match[str]) -> str:
-        sign = (found["sign"] or "")[:2].replace("``", "`").replace("/", "")
-        return f"{found['tag'] or ''}{sign}{(found['words'] or '').lstrip()}{CODE}{sign}"
+    def word(match: re.Match[str]) -> str:
+        sign = (match["sign"] or "")[:2].replace("``", "`").replace("/", "")
+        return f"{match['tag'] or ''}{sign}{(match['words'] or '').lstrip()}{CODE}{sign}"
 
     text = re.sub(r"\\(?:left|right)(?=[()\[\]])\s*", "", text) if "infty" in text or "∞" in text else text
     for each in code:
@@ -97,9 +97,9 @@ def with_code_as_word(text: str, code: tuple[re.Pattern[str], ...]) -> str:
 
 def lacks_signs(text: str, output: str) -> bool:
     """Return whether an output has a text of code without its first signs or with other spaces: ``pdf`` for ``.pdf``."""
-    bare, (own, said) = text.lstrip("./$#@~"), (re.sub(r"[\s()]", "", each) for each in (text, output))
+    bare, (own, said_bare) = text.lstrip("./$#@~"), (re.sub(r"[\s()]", "", each) for each in (text, output))
     before, behind = r"(?<![\w./$#@~\\-])", r"(?![\w*&\[(]|\.\w)"
-    spaced = not re.search(r"[\[\]∞]", text) and re.search(before + re.escape(own) + behind, said)
+    spaced = not re.search(r"[\[\]∞]", text) and re.search(before + re.escape(own) + behind, said_bare)
     return bool(spaced or (bare != text and re.search(f"(?i){before}{re.escape(bare)}{behind}", output)))
 
 
@@ -170,32 +170,32 @@ def is_form_of(one: str, other: str) -> bool:
 def comparable(text: str) -> str:
     """Return the plain form of a text with lists and ranges in one notation: ``a, b and c``, ``2 to 5``."""
     listed = _NUMBERED_ENTRY.sub(", ", _LINE_OF_LIST.sub(", ", f"\n{text}")).lstrip(", ")
-    listed = _DOTTED.sub(lambda found: re.sub(r"[. ]", "", found[0]), listed)
+    listed = _DOTTED.sub(lambda match: re.sub(r"[. ]", "", match[0]), listed)
     bare = _DROPPED.sub("", plain(listed))
-    bare = _NOTE.sub(lambda found: found[1] + "#b"[found[2] == "flat"], _SCRIPTS_MEET.sub(" ", bare))
-    bare = _INITIAL.sub(lambda found: f"{found[1]} " if found[1] else f" {found[2]}r" if found[2] else found[3], bare)
-    bare = _SPACED_UNIT.sub(lambda found: found[1] if found[1] in UNITS else found[0], bare)
+    bare = _NOTE.sub(lambda match: match[1] + "#b"[match[2] == "flat"], _SCRIPTS_MEET.sub(" ", bare))
+    bare = _INITIAL.sub(lambda match: f"{match[1]} " if match[1] else f" {match[2]}r" if match[2] else match[3], bare)
+    bare = _SPACED_UNIT.sub(lambda match: match[1] if match[1] in UNITS else match[0], bare)
     bare = re.sub(r"\b(?:less than|below|under) (?=\d)", "<", re.sub(r"(?<=[<>]) (?=\d)", "", bare))
     bare = _SPAN.sub("-", _JOINED.sub(", ", _BETWEEN_TWO.sub(r"\1-", bare)))
-    for found in reversed([*_SHORT_YEAR.finditer(bare)]):  # years of a season; else months
-        if found[2] < found[3] or (int(found[2]) + 1) % 100 == int(found[3]):
-            century = int(found[1]) + (found[3] < found[2])
-            bare = f"{bare[: found.start()]}{found[1]}{found[2]}-{century}{found[3]}{bare[found.end() :]}"
+    for match in reversed([*_SHORT_YEAR.finditer(bare)]):  # years of a season; else months
+        if match[2] < match[3] or (int(match[2]) + 1) % 100 == int(match[3]):
+            century = int(match[1]) + (match[3] < match[2])
+            bare = f"{bare[: match.start()]}{match[1]}{match[2]}-{century}{match[3]}{bare[match.end() :]}"
     return bare
 
 
 def one_spelling(text: str) -> str:
     """Return the comparable form of a text with hyphens as spaces, ordinals in digits, and no spaces around signs."""
     spelled = _HYPHENATED.sub(" ", comparable(_QUOTED.sub(r"\2", text.translate(QUOTES))))
-    spelled = ORDINAL.sub(lambda found: f"{number}th" if (number := ordinal(found[0])) is not None else found[0], spelled)
+    spelled = ORDINAL.sub(lambda match: f"{number}th" if (number := ordinal(match[0])) is not None else match[0], spelled)
     spelled = re.sub(r" (?:a|per|each|every) day\b", " daily", spelled)
     spelled = _SPACED_SIGN.sub(r"\1", _SUPERSCRIPT.sub(r"\1", spelled)).replace('"', "'")
     return ", ".join(str(NAMES_OF_DAYS.get(re.sub("(?<=day)s$", "", each), each)) for each in spelled.split(", "))
 
 
-def _small_number(found: re.Match[str]) -> str:
-    number = number_in_words(found[0])
-    return "2 times" if found[0] == "twice" else str(number.value) if number and number.value.denominator == 1 else found[0]
+def _small_number(match: re.Match[str]) -> str:
+    number = number_in_words(match[0])
+    return "2 times" if match[0] == "twice" else str(number.value) if number and number.value.denominator == 1 else match[0]
 
 
 def american(text: str) -> str:
@@ -206,12 +206,12 @@ def american(text: str) -> str:
 
 def _numbered(text: str) -> str:
     """Return a name with the number at its end in digits: ``henry 8`` for ``henry viii`` and ``henry the eighth``."""
-    found = re.fullmatch(r"([a-z' ]+?) (?:the )?([a-z]+|[1-9]\d?)(?:th)?", text)
-    if found is None:
+    match = re.fullmatch(r"([a-z' ]+?) (?:the )?([a-z]+|[1-9]\d?)(?:th)?", text)
+    if match is None:
         return text
-    words, sign = number_in_words(found[2]), roman(found[2].upper()) if re.fullmatch("[ivx]+", found[2]) else None
-    number = str((words and words.value) or sign or found[2])
-    return f"{found[1]} {number}" if number.isdecimal() else text
+    words, sign = number_in_words(match[2]), roman(match[2].upper()) if re.fullmatch("[ivx]+", match[2]) else None
+    number = str((words and words.value) or sign or match[2])
+    return f"{match[1]} {number}" if number.isdecimal() else text
 
 
 def is_acronym(short: str, full: str) -> bool:
@@ -260,7 +260,7 @@ ALIKE: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: text.translate(_UMLAUTS),
     lambda text: re.sub(r"[ ·()]", "", text) if re.fullmatch(r"o\([^+^]*", text) else text,
     lambda text: text.replace(" ", "") if "->" in text else text,
-    lambda text: f"q{found[1] or found[2]} {found[3]}" if (found := _QUARTER.fullmatch(text)) else text,
+    lambda text: f"q{match[1] or match[2]} {match[3]}" if (match := _QUARTER.fullmatch(text)) else text,
     lambda text: re.sub(r"^(\d{4})[ -]?(q[1-4])$", r"\2 \1", text),
 )
 """Forms in which two spellings may be the same: a list without commas, ``ue`` for ``ü``, a reaction without spaces."""
@@ -317,10 +317,10 @@ def abbreviates(short: str, full: str) -> bool:
 
 def is_same_in_base(prompt: str, one: str, other: str) -> bool:
     """Return whether two numbers are the same but for a mark of the base that a question names: ``0xff``, ``116_8``."""
-    asked = [*_BASE_ASKED.finditer(prompt)]
-    if not asked:
+    bases = [*_BASE_ASKED.finditer(prompt)]
+    if not bases:
         return False
-    named = (asked[-1][4] or ("2", "8", "16")[(asked[-1].lastindex or 1) - 1]).lower()
+    named = (bases[-1][4] or ("2", "8", "16")[(bases[-1].lastindex or 1) - 1]).lower()
     base = _BASES.get(named, named)
     either = "|".join((base, *(word for word, value in _BASES.items() if value == base)))
     bare = (re.sub("[\u2080-\u2089]+(?=\\W*$)", r"_\g<0>", each) for each in (one, other))
@@ -329,7 +329,7 @@ def is_same_in_base(prompt: str, one: str, other: str) -> bool:
 
 def is_same_address(one: str, other: str) -> bool:
     """Return whether two addresses are the same but for a scheme that one of them lacks, ``www``, and a slash at the end."""
-    schemes = {found[0] for each in (one, other) if (found := re.match("https?:", each))}
+    schemes = {match[0] for each in (one, other) if (match := re.match("https?:", each))}
     bare = [_ADDRESS_ENDS.sub("", each) for each in (one, other)]
     return "." in one and "/" in one + other and len(schemes) < 2 and bare[0] == bare[1]
 
@@ -347,27 +347,27 @@ def turned_name(name: str) -> str:
 
 def is_same_company(one: str, other: str) -> bool:
     """Return whether two names in one spelling are of one company: ``apple``, ``apple inc``."""
-    (name, form), (wanted, known) = (_COMPANY.findall(each)[0] for each in (one, other))
-    short, full = sorted((form, known), key=len)
-    is_known = known or " " not in wanted  # Jane Roe and Jane Roe Ltd are two
+    (name, form), (wanted, wanted_form) = (_COMPANY.findall(each)[0] for each in (one, other))
+    short, full = sorted((form, wanted_form), key=len)
+    is_known = wanted_form or " " not in wanted  # Jane Roe and Jane Roe Ltd are two
     return bool(name == wanted and is_known and (full.startswith(short) or abbreviates(short, full)))
 
 
-def may_be_same_person(said: str, wanted: str, written: str) -> bool:
+def may_be_same_person(name: str, wanted: str, written: str) -> bool:
     """Return whether two names in one spelling may be of one person: with a middle name, a nickname, initials or a title."""
-    untitled = [TITLE.sub("", each, count=1) for each in (said, wanted)]
+    untitled = [TITLE.sub("", each, count=1) for each in (name, wanted)]
     names = [re.sub(" [js]r$", "", each).replace(".", " ").split() for each in untitled]
     if len({*untitled}) < 2 or not 1 < len(names[0]) < _MOST_NAMES or len(names[1]) < 2 or not all(map(str.isalpha, names[0])):
         return False
-    (*given, last), (*known, surname) = names
-    few, many = sorted((given, known), key=len)
-    nickname = re.search(rf"[\"'(]{given[0]}[\"')]", written.translate(QUOTES), re.IGNORECASE)
+    (*forenames, last), (*other_forenames, surname) = names
+    few, many = sorted((forenames, other_forenames), key=len)
+    nickname = re.search(rf"[\"'(]{forenames[0]}[\"')]", written.translate(QUOTES), re.IGNORECASE)
     others = iter(many)
     same = (nickname or _is_initial(few[0], many[0])) and all(any(_is_initial(each, one) for one in others) for each in few)
     capital = re.compile(r"[\"'(]*[^\W\d_a-z]|(?:v[ao]n|d[aei])$")
     is_name = all(map(capital.match, written.split())) and not re.match("(?:the|an?) ", wanted)
     is_name = is_name or any(re.search(r" [a-z]\b| [js]r$", each) for each in untitled)
-    return bool(is_name and last == surname and (same or (len(given) == 1 and re.fullmatch(TITLES, given[0]))))
+    return bool(is_name and last == surname and (same or (len(forenames) == 1 and re.fullmatch(TITLES, forenames[0]))))
 
 
 def _is_initial(one: str, other: str) -> bool:
@@ -376,10 +376,10 @@ def _is_initial(one: str, other: str) -> bool:
 
 def without_remark(text: str) -> tuple[str, str]:
     """Return a text without a remark in brackets before or behind it, and the remark; empty where it has none, or two."""
-    found = _REMARK.fullmatch(text.strip())
-    remark = (found["before"] or "") + (found["behind"] or "") if found else ""
-    alone = found and remark and not (found["before"] and found["behind"]) and not _ENUMERATED.fullmatch(remark)
-    return (found["bare"], remark) if found and alone else ("", "")
+    match = _REMARK.fullmatch(text.strip())
+    remark = (match["before"] or "") + (match["behind"] or "") if match else ""
+    alone = match and remark and not (match["before"] and match["behind"]) and not _ENUMERATED.fullmatch(remark)
+    return (match["bare"], remark) if match and alone else ("", "")
 
 
 def tells_apart(remark: str, bare: str) -> bool:
@@ -403,14 +403,14 @@ def written_alike(name: str, text: str) -> Iterator[str]:
     if held and 0 < len(letters) < SHOWN and len(folded) == len(text):
         pattern = r"[\W_]{0,3}".join(map(re.escape, letters))
         yield from (text[slice(*each.span())] for each in re.finditer(rf"(?<!\w)\+?{pattern}(?!\w)", folded))
-    known = [each.strip(TRIMMED) for each in bare.split()]
+    name_words = [each.strip(TRIMMED) for each in bare.split()]
     words = [re.sub(r"['\u2019]s?\W*$", "", each.strip("\"'()[]")) for each in text.split()]
-    begins = [each[:1].isupper() for each in words] if name[:1].isupper() and len(known) <= _MOST_NAMES else []
+    begins = [each[:1].isupper() for each in words] if name[:1].isupper() and len(name_words) <= _MOST_NAMES else []
     for start in (at for at, capital in enumerate(begins) if capital):
         for end in range(start + 1, min(start + _MOST_NAMES, len(words)) + 1):
             ends = [without_accents(words[at].strip(TRIMMED).lower()) for at in (start, end - 1)]
             both = " ".join(words[start:end]).strip(TRIMMED)
-            same = end > start + 1 and (ends[0] == known[0] or ends[1] == known[-1]) and _NAME.fullmatch(both)
+            same = end > start + 1 and (ends[0] == name_words[0] or ends[1] == name_words[-1]) and _NAME.fullmatch(both)
             short, full = sorted((name, both), key=len)
             initials = (name if end > start + 1 else both).isupper() and is_acronym(short, full)
             if same or (initials and (len(short) > len("UK") or not re.search(" [a-z]", full))):
@@ -453,12 +453,12 @@ def _calls_in(text: str) -> tuple[str, ...]:
     try:
         lines = ast.parse(text.strip(_AROUND_CALLS)).body
         values = [each.value if isinstance(each, ast.Expr) else None for each in lines]
-        found = [one for each in values for one in (each.elts if isinstance(each, ast.List | ast.Tuple) else [each])]
-        calls = [each for each in found if isinstance(each, ast.Call)]
+        entries = [one for each in values for one in (each.elts if isinstance(each, ast.List | ast.Tuple) else [each])]
+        calls = [each for each in entries if isinstance(each, ast.Call)]
         spelled = tuple(one_spelling(ast.unparse(_Notation().visit(each))) for each in calls)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return ()
-    return spelled if len(calls) == len(found) else ()
+    return spelled if len(calls) == len(entries) else ()
 
 
 def makes_calls(text: str) -> bool:

@@ -39,21 +39,21 @@ class _Spelled(ReadAnswer["TextReference"]):
         return spelling.is_same_address(self.form, self.wanted)
 
     def is_acronym(self) -> bool:
-        said, wanted = (MARKUP.sub("", each).strip(TRIMMED + "!") for each in (self.text, self.reference.text))
-        return len(said) > len("UK") and spelling.is_acronym(said, wanted)
+        answer, wanted = (MARKUP.sub("", each).strip(TRIMMED + "!") for each in (self.text, self.reference.text))
+        return len(answer) > len("UK") and spelling.is_acronym(answer, wanted)
 
     def may_be_acronym(self) -> bool:
-        said, wanted = (MARKUP.sub("", each).strip(TRIMMED + "!") for each in (self.text, self.reference.text))
-        return spelling.is_acronym(said, wanted) or spelling.is_acronym(wanted, said)
+        answer, wanted = (MARKUP.sub("", each).strip(TRIMMED + "!") for each in (self.text, self.reference.text))
+        return spelling.is_acronym(answer, wanted) or spelling.is_acronym(wanted, answer)
 
     def has_other_order(self) -> bool:
         ours, theirs = (_LISTS.sub("", each).split(", ") for each in (self.form, self.wanted))
         return len(theirs) > 1 and ours != theirs and sorted(ours) == sorted(theirs)
 
     def has_all_asked(self) -> bool:
-        asked = last_question(self.reference.prompt) if self.has_other_order() else ""
-        two = _TWO_ASKED.search(asked) and not answers.ORDER_ASKED.search(asked)
-        return asked != "" and (bool(two) or is_order_free(self.reference.prompt))
+        question = last_question(self.reference.prompt) if self.has_other_order() else ""
+        two = _TWO_ASKED.search(question) and not answers.ORDER_ASKED.search(question)
+        return question != "" and (bool(two) or is_order_free(self.reference.prompt))
 
     def may_lack_country(self) -> bool:
         national, whole = sorted(map(code, (self.form, self.wanted)), key=lambda each: each[:1] == "+")
@@ -72,12 +72,12 @@ class _Spelled(ReadAnswer["TextReference"]):
         shorter, longer = sorted((_ARTICLE.sub("", self.form), _ARTICLE.sub("", self.wanted)), key=len)
         if not shorter or longer.count(",") > 1 or not _is_capital(self.reference.text):
             return False
-        before, found, behind = longer.partition(shorter)
+        before, inside, behind = longer.partition(shorter)
         extra = f"{before} {behind}".strip(" ,")
         apart = (not before or before[-1] == " ") and (not behind or behind[0] in " ,")
         few = len(extra.split()) <= MOST_BARE // 2 + 1 and not VERB.search(extra)
         question = stems(last_question(self.reference.prompt).partition("?")[0])
-        return bool(found and extra and apart and few and self.reference.is_asked(extra) and stems(extra) <= question)
+        return bool(inside and extra and apart and few and self.reference.is_asked(extra) and stems(extra) <= question)
 
     def is_joined(self) -> bool:
         both = (re.sub(r"(?<=[^\W\d_])-(?=[^\W\d_]{2})", "", comparable(each)) for each in (self.text, self.reference.text))
@@ -101,7 +101,7 @@ class _Mention(ReadAnswer["TextReference"]):
     wanted: str
     statement: str
     """The part in the same form as what is wanted."""
-    places: list[re.Match[str]]
+    occurrences: list[re.Match[str]]
     """Where it has what is wanted and does not deny it."""
     other_name: str
     """What may be the same, where it does not have it; empty for nothing."""
@@ -126,18 +126,19 @@ class _Mention(ReadAnswer["TextReference"]):
         ends = reference.text.rstrip()[-1:] in [*".!?"] and not re.search(r"\b[A-Z]\w{0,2}\.$", reference.text)  # King Jr.
         is_sentence = ends and reference.text.count(" ") > 2
         ends_in = r"(?:\?|(?=[.!\"']|$))" if is_sentence else r"\??" * reference.text.endswith("?")
-        found = [*re.finditer(whole_words(wanted) + ends_in, statement)]
-        named = found or respelled or is_sentence
+        matches = [*re.finditer(whole_words(wanted) + ends_in, statement)]
+        named = matches or respelled or is_sentence
         name, surely = ("", False) if named else reference.written_in(part)
         if surely:
-            told = cls.of(replace(reference, text=name), part, respelled=True)
+            again = cls.of(replace(reference, text=name), part, respelled=True)
             written = MARKUP.sub("", part).replace(name, reference.text)
-            return told if re.search(whole_words(told.wanted), told.statement) else cls.of(reference, written, respelled=True)
-        places = [each for each in found if not is_denied(statement, *each.span())]
-        return cls(reference, part, wanted, statement, places, name)
+            is_held = re.search(whole_words(again.wanted), again.statement)
+            return again if is_held else cls.of(reference, written, respelled=True)
+        occurrences = [each for each in matches if not is_denied(statement, *each.span())]
+        return cls(reference, part, wanted, statement, occurrences, name)
 
     def is_spaceless(self) -> bool:
-        held = not self.places and self.wanted in self.statement
+        held = not self.occurrences and self.wanted in self.statement
         return held and re.search(f"[{answers.UNSPACED}]", self.wanted) is not None
 
     def is_stated_spaceless(self) -> bool:
@@ -151,24 +152,24 @@ class _Mention(ReadAnswer["TextReference"]):
 
     def is_end_of_range(self) -> bool:
         end = re.escape(plain(self.reference.text))
-        return not self.places and re.search(rf"\bfrom [^ ]+ to {end}(?!\w)", plain(self.text)) is not None
+        return not self.occurrences and re.search(rf"\bfrom [^ ]+ to {end}(?!\w)", plain(self.text)) is not None
 
     @cached_property
     def alternatives(self) -> list[str]:
         """What parts each place from an alternative; empty where it has none, as where it is explained or a version."""
         versions = re.compile(r"(?<=[a-z]/)\d")  # nginx/1.24
-        known = (versions.match(self.statement, each.start()) is not None for each in self.places)
-        found = (rules.ALTERNATIVES.of(self.statement, *each.span()) for each in self.places)
-        return ["" if at else by.replace("explained", "") for at, by in zip(known, found, strict=True)]
+        are_versions = (versions.match(self.statement, each.start()) is not None for each in self.occurrences)
+        names = (rules.ALTERNATIVES.of(self.statement, *each.span()) for each in self.occurrences)
+        return ["" if at else by.replace("explained", "") for at, by in zip(are_versions, names, strict=True)]
 
     def may_have_other_name(self) -> bool:
         """Return whether not all places have an alternative, or one may be another name: ``it is called X or Y``."""
         if not any(self.alternatives):
             return False
         first = self.alternatives.index(next(filter(None, self.alternatives)))
-        (begins, ends), (others, _) = (self.places[at].span() for at in (0, first))
+        (begins, ends), (others, _) = (self.occurrences[at].span() for at in (0, first))
         settled = first > 0 and ". " in self.statement[ends:others] and ". " not in self.statement[:begins]
-        named = any(_CALLED.search(self.statement[: each.start()]) for each in self.places)
+        named = any(_CALLED.search(self.statement[: each.start()]) for each in self.occurrences)
         return not settled and (named or not all(self.alternatives) or "renamed" in self.alternatives)
 
     def is_with_another(self) -> bool:
@@ -205,9 +206,9 @@ class _Mention(ReadAnswer["TextReference"]):
         return without and len(head.split()) <= 3 and not VERB.search(head) and not _NO_ENTRY.match(head)
 
     def is_aside(self) -> bool:
-        told = base.BECAUSE.split(self.statement)[0]
-        rest = (told if self.wanted in told else self.statement).replace(self.wanted, "")
-        beside = (rules.is_aside(self.statement, *each.span()) for each in self.places)
+        main_clause = base.BECAUSE.split(self.statement)[0]
+        rest = (main_clause if self.wanted in main_clause else self.statement).replace(self.wanted, "")
+        beside = (rules.is_aside(self.statement, *each.span()) for each in self.occurrences)
         return bool(REFUSAL.search(rest) or rules.ABOUT.search(rest) or any(beside))
 
     def is_told_otherwise(self) -> bool:
@@ -218,25 +219,25 @@ class _Mention(ReadAnswer["TextReference"]):
         first, _, then = comparable(self.text).partition(". ")
         supposed = first.startswith("if ") and wanted in first and then and wanted not in then
         clause = first if supposed and not clause else clause
-        place = _ELSEWHERE.search(self.text)
-        if place and plain(place[2]) == wanted and plain(place[3]) not in (wanted, *spelling.NAMES_OF_DAYS):
+        second = _ELSEWHERE.search(self.text)
+        if second and plain(second[2]) == wanted and plain(second[3]) not in (wanted, *spelling.NAMES_OF_DAYS):
             return True
         return bool(clause) and not base.states_text(wanted, clause) and (supposed or not re.search(whole_words(wanted), last))
 
     def is_outdone(self) -> bool:
         """Return whether a clause without the text states what looks like it, and says as much of what is asked for."""
-        asked = stems(last_question(self.reference.prompt).partition("?")[0])
+        question_stems = stems(last_question(self.reference.prompt).partition("?")[0])
         clauses = [each for each in _CLAUSES.split(MARKUP.sub("", self.text)) if each]
         forms = [*map(comparable, clauses)]
         held = [at for at, each in enumerate(forms) if re.search(whole_words(self.wanted), each)]
         if not held or any(self.reference.is_alone(forms[at]) for at in held):
             return False
-        about = [stems(each) & asked for each in clauses]
+        about = [stems(each) & question_stems for each in clauses]
         like = [at not in held and self.reference.has_like(each) for at, each in enumerate(clauses)]
         since = {at: at - bool(at and not like[at - 1] and _SAME_SUBJECT.match(clauses[at])) for at in held}
-        told = max(len(about[at] | about[on]) + base.states_text(self.wanted, forms[at]) for at, on in since.items())
+        support = max(len(about[at] | about[on]) + base.states_text(self.wanted, forms[at]) for at, on in since.items())
         return any(
-            is_like and (_SETTLES.match(clauses[at]) or (len(about[at]) >= max(told, 1) and (at > held[-1] or not told)))
+            is_like and (_SETTLES.match(clauses[at]) or (len(about[at]) >= max(support, 1) and (at > held[-1] or not support)))
             for at, is_like in enumerate(like)
         )
 
@@ -248,15 +249,15 @@ class _Mention(ReadAnswer["TextReference"]):
         address = next((each for each in _ADDRESSES if each.fullmatch(wanted.rpartition(" ")[2])), None)
         shape = rf"{wanted[0]}\([^()]*" if is_call else address.pattern if address else numbered
         concluded = answers.conclusion_of(statement)
-        said = concluded if wanted in concluded else statement
-        head, *more = ELABORATION.split(said)[0].split(". ")
+        scope = concluded if wanted in concluded else statement
+        head, *more = ELABORATION.split(scope)[0].split(". ")
         settled = address and (base.states_text(wanted, head) if more else head.endswith(wanted))
-        found = re.finditer(rf"(?<![\w.-]){shape}(?![\w-])", said) if not wanted.isdecimal() and not settled else ()
-        found = (each for each in found if not wanted.endswith(each[0]) and not is_denied(said, *each.span()))
-        return any(address is None or each.start() > said.rfind(wanted) for each in found)
+        similar = re.finditer(rf"(?<![\w.-]){shape}(?![\w-])", scope) if not wanted.isdecimal() and not settled else ()
+        similar = (each for each in similar if not wanted.endswith(each[0]) and not is_denied(scope, *each.span()))
+        return any(address is None or each.start() > scope.rfind(wanted) for each in similar)
 
     def is_longer_list(self) -> bool:
-        return ", " in self.wanted and all(re.match(r", \w", self.statement[each.end() :]) for each in self.places)
+        return ", " in self.wanted and all(re.match(r", \w", self.statement[each.end() :]) for each in self.occurrences)
 
     def is_common(self) -> bool:
         no = re.search(rf"\bno {re.escape(self.wanted)}", self.statement)
@@ -264,7 +265,7 @@ class _Mention(ReadAnswer["TextReference"]):
 
     def is_part_of_code(self) -> bool:
         """Return whether a command is a part of a longer one, such as ``sudo ls -l / && rm -rf /``."""
-        around = [(self.statement[: each.start()], self.statement[each.end() :]) for each in self.places]
+        around = [(self.statement[: each.start()], self.statement[each.end() :]) for each in self.occurrences]
         if not re.search(rf"{spelling.CODE}|[\\/|$=;{{}}<>]|\s-+\w", self.wanted) and not re.match(r" --?[a-z]", around[0][1]):
             return False
         return all(
@@ -279,7 +280,7 @@ class _Mention(ReadAnswer["TextReference"]):
 
     def is_of_it(self) -> bool:
         """Return whether a text says what something else is of: ``the capital of France``, with or without what it is."""
-        around = [(self.statement[: each.start()], self.statement[each.end() :]) for each in self.places]
+        around = [(self.statement[: each.start()], self.statement[each.end() :]) for each in self.occurrences]
         phrase = not VERB.search(self.statement)
         return all(
             not _KIND_OF.search(before)
@@ -294,20 +295,20 @@ class _Mention(ReadAnswer["TextReference"]):
         around = DETERMINER.sub("", self.statement, count=1).replace(self.wanted, "")
         if not _is_capital(name) or self.reference.is_asked(around):
             return False
-        places = [*re.finditer(r"\s+".join(map(re.escape, name.split())), self.text, re.IGNORECASE)]
+        matches = [*re.finditer(r"\s+".join(map(re.escape, name.split())), self.text, re.IGNORECASE)]
         region = re.compile("(?!)") if _REGION.fullmatch(name) else _REGION
         others = [
             (not region.match(self.text, each.end()) and _NAME_BEHIND.match(self.text, each.end()))
             or (name[:1].isupper() and _NAME_BEFORE.search(self.text[: each.start()]))
-            for each in places
+            for each in matches
         ]
         return bool(others) and all(each and not self.reference.is_asked(each[0].replace(" and ", " ")) for each in others)
 
     def may_be_other_name(self) -> bool:
         """Return whether there is, in its place, what may be the same and is not surely: ``Antonio Lucio Vivaldi``."""
         name = comparable(self.other_name)
-        place = self.statement.find(name)
-        return bool(name) and not (place >= 0 and is_denied(self.statement, place, place + len(name)))
+        start = self.statement.find(name)
+        return bool(name) and not (start >= 0 and is_denied(self.statement, start, start + len(name)))
 
     def is_longer_term(self) -> bool:
         """Return whether a few words without a verb are the term and others next to it: ``cell wall`` for ``cell``."""
@@ -341,13 +342,13 @@ class _Said(ReadAnswer["TextReference"]):
         return spelling.calls_beside(self.reference.text, self.stated)
 
     def has_arguments(self) -> bool:
-        wanted, said = self.reference.text, self.stated.whole
+        wanted, answer = self.reference.text, self.stated.whole
         call = re.escape(wanted[:-1]) + r"\s*[^\s)]"
-        return wanted.endswith("()") and wanted not in said and re.search(call, said) is not None
+        return wanted.endswith("()") and wanted not in answer and re.search(call, answer) is not None
 
     def has_other_literal(self) -> bool:  # of code, where every sign counts
-        said, wanted = (_LITERAL.fullmatch(each.strip(" `*")) for each in (self.stated.text, self.reference.text))
-        return bool(said and wanted and said["inside"] != wanted["inside"])
+        literal, wanted = (_LITERAL.fullmatch(each.strip(" `*")) for each in (self.stated.text, self.reference.text))
+        return bool(literal and wanted and literal["inside"] != wanted["inside"])
 
     def is_same_outcome(self) -> bool:
         return rules.is_same_outcome(plain(self.reference.text), plain(self.stated.text))
@@ -357,13 +358,13 @@ class _Said(ReadAnswer["TextReference"]):
 
     def may_be_other_word(self) -> bool:
         """Return whether a short word with capitals, which another is without, is not there as it is written."""
-        said = self.stated.text if self.stated.is_marked else self.stated.whole
-        word, said = self.reference.text.strip(), MARKUP.sub("", said).replace(".", "")
+        answer = self.stated.text if self.stated.is_marked else self.stated.whole
+        word, answer = self.reference.text.strip(), MARKUP.sub("", answer).replace(".", "")
         capital = word if re.search(r"\bsymbol\b", self.reference.prompt) else word.upper()  # Co and CO
-        written = re.search(rf"(?<!\w)(?:{re.escape(word)}|{re.escape(capital)})(?!\w)", said)
+        written = re.search(rf"(?<!\w)(?:{re.escape(word)}|{re.escape(capital)})(?!\w)", answer)
         other = re.fullmatch(rf"[^\W\d_]{{2}}|[^\W\d_a-z]{{3}}|(?i:{any_of('other words')})", word)
-        short = other and word != word.lower() and not spelling.is_acronym(word, said)
-        return bool(short and not written and said != said.lower() and self.is_stated)
+        short = other and word != word.lower() and not spelling.is_acronym(word, answer)
+        return bool(short and not written and answer != answer.lower() and self.is_stated)
 
     def states(self, text: str) -> bool:
         """Return whether another text, in the place of the reference, is stated. Raises as ``compare`` does."""
@@ -394,14 +395,14 @@ class _Said(ReadAnswer["TextReference"]):
         return alone or self.lacks_remark(may_matter=True)
 
     def is_part_of_name(self) -> bool:
-        said, words = plain(self.stated.text), self.reference.text.split()
-        is_name = re.fullmatch(r"(?=.{4})[^\W\d_]{2,}(?: [^\W\d_]+)*", said) and words[0][0].isupper()
-        last = words[-1][0].isupper() and without_accents(plain(self.reference.text)).endswith(f" {without_accents(said)}")
+        answer, words = plain(self.stated.text), self.reference.text.split()
+        is_name = re.fullmatch(r"(?=.{4})[^\W\d_]{2,}(?: [^\W\d_]+)*", answer) and words[0][0].isupper()
+        last = words[-1][0].isupper() and without_accents(plain(self.reference.text)).endswith(f" {without_accents(answer)}")
         of_house = len(words) > 1 and words[1].islower()  # Leonardo da Vinci
-        first = plain(words[0]) == said and (of_house or (len(words) == 2 and len(plain(words[1])) < len("Ltd") + 2))
+        first = plain(words[0]) == answer and (of_house or (len(words) == 2 and len(plain(words[1])) < len("Ltd") + 2))
         city, comma, _ = self.reference.text.partition(", ")
-        place = comma and plain(city) == said  # of a city and its country the city
-        return bool(is_name and (last or first or place))
+        is_city = comma and plain(city) == answer  # of a city and its country the city
+        return bool(is_name and (last or first or is_city))
 
     def may_be_number(self) -> bool:
         ours, theirs = only_number(self.stated.text), only_number(self.reference.text)
@@ -426,7 +427,7 @@ class TextReference(Reference):
         Rule("right", "says that there is no value, too", "does not exist", "undefined", _Said.is_same_outcome),
         Rule("right", "says too that there is none", "none", "N/A", lambda it: it.says_absent()),
         Rule("unclear", "may mean another word, by its letter case", "May", "It may be June.", _Said.may_be_other_word),
-        Rule("right", "is or states the text", "Paris", "It is **Paris**.", lambda said: said.is_stated),
+        Rule("right", "is or states the text", "Paris", "It is **Paris**.", lambda it: it.is_stated),
         Rule("unclear", "may say that there is none", "none", "No name is given.", lambda it: it.says_absent() is None),
         Rule("right", "names all of several", "red | blue", "red and blue", _Said.names_all),
         Rule("right", "lacks a remark", "War of the Roses (1455-1487)", "War of the Roses", _Said.lacks_remark),
@@ -443,7 +444,7 @@ class TextReference(Reference):
         Rule("unclear", "has the parts in another order", "red, blue", "blue, red", _Spelled.has_other_order),
         Rule("right", "is the same code", "030 1234567", "030-1234567", lambda it: code(it.form) == code(it.wanted) != ""),
         Rule("unclear", "may have the code of a country", "+49 30 1234567", "030 1234567", _Spelled.may_lack_country),
-        Rule("right", "is written alike", "Müller", "Mueller", lambda said: any(map(said.both, spelling.ALIKE))),
+        Rule("right", "is written alike", "Müller", "Mueller", lambda it: any(map(it.both, spelling.ALIKE))),
         Rule("right", "has a hyphen, or none", "email", "e-mail", _Spelled.is_joined),
         Rule("right", "is the number in the base asked for", "ff", "0xff", _Spelled.is_in_base, "What is 255 in base 16?"),
         Rule("right", "is its acronym", "World Health Organization", "WHO", _Spelled.is_acronym),
@@ -455,7 +456,7 @@ class TextReference(Reference):
         Rule("right", "has a word of the question, too", "Po", "the River Po", _Spelled.has_word_asked, "Which river is it?"),
         Rule("right", "is the same company", "Apple", "Apple Inc.", lambda it: spelling.is_same_company(it.form, it.wanted)),
         Rule("unclear", "may be another person", "John F. Kennedy", "John Kennedy", _Spelled.may_be_another_person),
-        Rule("right", "has a title, or is turned", "John Watson", "Watson, John", lambda said: said.both(spelling.turned_name)),
+        Rule("right", "has a title, or is turned", "John Watson", "Watson, John", lambda it: it.both(spelling.turned_name)),
         Rule("unclear", "lacks accents, and may be another word", "résumé", "resume", _Spelled.may_be_another_word),
         Rule("right", "lacks or has accents", "São Paulo", "Sao Paulo", _Spelled.is_same_unaccented),
     )
@@ -464,9 +465,9 @@ class TextReference(Reference):
         Rule("unclear", "holds it, in a script without spaces", "東京", "東京都庁", _Mention.is_spaceless),
         Rule("unclear", "may be the end of a range or a change", "5", "from 2 to 5", _Mention.is_end_of_range),
         Rule("unclear", "may be another name", "Tom Ford", "It is Tom Carl Ford.", _Mention.may_be_other_name),
-        Rule("wrong", "denies it, or does not have it", "Paris", "It is not Paris.", lambda said: not said.places),
+        Rule("wrong", "denies it, or does not have it", "Paris", "It is not Paris.", lambda it: not it.occurrences),
         Rule("unclear", "has two names of it", "jaw", "It is the jaw, or the mandible.", _Mention.may_have_other_name),
-        Rule("wrong", "has an alternative", "Paris", "It is Paris or Rome.", lambda said: all(said.alternatives)),
+        Rule("wrong", "has an alternative", "Paris", "It is Paris or Rome.", lambda it: all(it.alternatives)),
         Rule("unclear", "states another, too", "Paris", "It is both Paris and Rome.", _Mention.is_with_another),
         Rule("right", "has nothing else in bold", "positive", "It is **positive**. I like it.", _Mention.is_emphasised),
         Rule("unclear", "has another in bold", "Lyon", "It is **Paris** (founded in Lyon).", _Mention.has_other_in_bold),
@@ -490,13 +491,13 @@ class TextReference(Reference):
         code = () if spelling.makes_calls(self.text) else spelling.written_code(self.text)
         if not code:
             return Reference.compare(self, output)
-        said, prompt = (spelling.with_code_as_word(each, code) for each in (output, self.prompt))
-        if said == output and spelling.lacks_signs(self.text, output) and Reference.compare(self, output).right:
+        masked, prompt = (spelling.with_code_as_word(each, code) for each in (output, self.prompt))
+        if masked == output and spelling.lacks_signs(self.text, output) and Reference.compare(self, output).right:
             raise RewardError(f"{shown(output)} lacks signs of it, or has other spaces")
-        if said == output:
+        if masked == output:
             return Compared(False, shown(output))
         try:
-            compared = Reference.compare(replace(self, text=spelling.CODE, prompt=prompt), said)
+            compared = Reference.compare(replace(self, text=spelling.CODE, prompt=prompt), masked)
         except RewardError as error:
             raise RewardError(str(error).replace(spelling.CODE, self.text)) from None
         return compared._replace(answered=compared.answered.replace(spelling.CODE, self.text))
@@ -543,8 +544,8 @@ class TextReference(Reference):
     def _is_in_lines(self, first: str, last: str, stated: Stated) -> bool:
         """Return whether the first or the last of several lines states the text. Raises as ``compare`` does."""
         if self.equals(first):
-            told = last.endswith(".") and len(last.split()) > MOST_BARE // 2
-            if is_bare(last) and not told and ":" not in last and not self.is_in(last):
+            is_sentence = last.endswith(".") and len(last.split()) > MOST_BARE // 2
+            if is_bare(last) and not is_sentence and ":" not in last and not self.is_in(last):
                 raise RewardError(f"the first line, {shown(first)}, and the last, {shown(last)}, may be two answers")
             return True
         if not (held := self.is_in(last)) and (held := self.is_in(first)):
@@ -579,14 +580,14 @@ class TextReference(Reference):
     def written_in(self, part: str) -> tuple[str, bool]:
         """Return another spelling of the text that a sentence has, and whether it surely is one; empty for none."""
         bare, entries = MARKUP.sub("", part), comparable(self.text).count(", ")
-        told = [_STATED_LAST.match(each.rstrip(TRIMMED + "!")) for each in _CLAUSES.split(bare)]
-        ends = {each["name"] for each in told if each and len(each["name"].split()) < len(self.text.split()) + MOST_BARE}
+        endings = [_STATED_LAST.match(each.rstrip(TRIMMED + "!")) for each in _CLAUSES.split(bare)]
+        ends = {each["name"] for each in endings if each and len(each["name"].split()) < len(self.text.split()) + MOST_BARE}
         ends = {each for each in ends if not entries or comparable(each).count(", ") <= entries}
         lists = entries and ("," not in self.text or self.text.islower())  # but no company, no address
         alike = dict.fromkeys((*(() if lists else spelling.written_alike(self.text, bare)), *ends))
-        asked, unsure = one_spelling(last_question(self.prompt)) if alike else "", ""
+        asks, unsure = one_spelling(last_question(self.prompt)) if alike else "", ""
         for each in alike:
-            if plain(each) == plain(self.text) or (" or " not in asked and re.search(whole_words(one_spelling(each)), asked)):
+            if plain(each) == plain(self.text) or (" or " not in asks and re.search(whole_words(one_spelling(each)), asks)):
                 continue  # a part of something else, or what the question says
             try:
                 if self.equals(each):
@@ -604,8 +605,8 @@ class TextReference(Reference):
 
     def has_like(self, clause: str) -> bool:
         """Return whether a clause states, at its end or as its subject, what looks like the text: a name, a code, a word."""
-        found = (pattern.match(clause.rstrip(TRIMMED + "!")) for pattern in (_STATED_LAST, _STATED_FIRST))
-        names = [each["name"] for each in found if each and " also " not in clause and len(each["name"].split()) < MOST_BARE]
+        matches = (pattern.match(clause.rstrip(TRIMMED + "!")) for pattern in (_STATED_LAST, _STATED_FIRST))
+        names = [each["name"] for each in matches if each and " also " not in clause and len(each["name"].split()) < MOST_BARE]
         like = (_shape(each) == _shape(self.text) and not self.is_asked(each) for each in names)
         short = len(DETERMINER.sub("", comparable(clause), count=1).split()) <= len(self.text.split()) + 1
         return short or any(like)

@@ -76,8 +76,8 @@ class LabelMatch(Options, Comparing):
     def accepted(self, item: GraderInput) -> list[str]:
         """Return the expected labels that are not empty."""
         several = field_of(item, "answer")
-        given = several if isinstance(several, list | tuple) and several else [_expected_label(item)]
-        return [label for each in given if (label := str(each).strip())]
+        labels = several if isinstance(several, list | tuple) and several else [_expected_label(item)]
+        return [label for each in labels if (label := str(each).strip())]
 
     def reference(self, text: str, options: Mapping[str, str] = MappingProxyType({}), _: object = None) -> Reference:
         if self.labels:
@@ -128,8 +128,8 @@ class CategoryMatch(Options, ItemScorer):
             return 0.0
         if lowered == wanted:
             return 1.0 if response == expected else 0.8
-        known = any(lowered == label.lower() for label in self.allowed_categories)
-        return 0.5 if wanted in lowered else 0.3 if known else 0.0
+        is_allowed = any(lowered == label.lower() for label in self.allowed_categories)
+        return 0.5 if wanted in lowered else 0.3 if is_allowed else 0.0
 
 
 def _expected_label(item: GraderInput) -> str:
@@ -148,8 +148,8 @@ class MathExact(Options, ItemScorer):
     def score_one(self, item: GraderInput) -> float:
         gold, answer = field_of(item, "answer"), final_answer(item)
         first = _NUMBER.search(gold) if isinstance(gold, str) else None
-        found = answer is not None and first is not None and first[0] in answer and first[0] in _NUMBER.findall(answer)
-        return float(found)
+        is_same = answer is not None and first is not None and first[0] in answer and first[0] in _NUMBER.findall(answer)
+        return float(is_same)
 
 
 @dataclass(frozen=True, slots=True)
