@@ -117,8 +117,6 @@ _REMARK_LINE: Final = re.compile(
 )
 _ENVIRONMENT: Final = re.compile(r"\\begin\{(\w*matrix|array|cases)\}[^$]{0,2000}?\\end\{\1\}")
 """A matrix, of whatever lines: one formula."""
-_REMARK_HEADING: Final = re.compile(r"(?<=\S)(?=【(?!答案|正确答案)\w{2,4}】)")
-"""Where another part begins: ``B。【解析】…``."""
 _ENDED: Final = re.compile(
     r"(?s)(?:</s>(?=\s*(?:<|\n|\Z))|<\|(?:im_end|endoftext|eot_id|end_of_text)\|>|<(?:eos|eoa|eot|end_of_turn)>|\[(?:EOS|EOA|EOT)\]).*\Z"
     r"|(?:<\|?end\|?>|\[END\])\s*\Z"
@@ -139,8 +137,6 @@ _ASIDE: Final = re.compile(r"(?<=[^\s,;*/+^-]) \((?![A-J]\))[^()\n]*\)")
 _BLANK: Final = re.compile(r"^(?:\.{3}|\u2026)\s+(?=\S)|^_{3,}(?:[.:]?\s+(?=\S))?|_{3,}(?=\W*$)")
 """What was to be filled in, or left out: ``The answer is _____.``, ``The answer is ... B``."""
 _NEGATED: Final = re.compile(rf"(?i)(?:{any_of('not')}|isn't|n't)\b")
-_CORRECTED: Final = re.compile(r"(?i)^not\b[^\n]{1,160}?,?\sbut\s+(?:rather\s+)?(?!not\b)")
-"""``not 5 but 7`` states 7."""
 REJECTED: Final = re.compile(r"(?i)(?<=\S),\s+(?:and\s+)?not\s+(?!only|just|necessarily|sure|sometimes)[^\n]{1,80}$")
 """What a statement rejects at its end: ``Paris, not London``."""
 TAKES_BACK: Final = re.compile(
@@ -236,7 +232,6 @@ def stated_answer(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
     tail = rest[-LOOKED_AT:].replace("\r\n", "\n").replace("\r", "\n").strip()
     tail = _ENDED.sub("", _STRUCK.sub("", tail)).strip() or tail
     tail = _ENVIRONMENT.sub(lambda block: " ".join(block[0].split()), tail) if "\\begin" in tail else tail
-    tail = _REMARK_HEADING.sub("\n", tail) if "】" in tail else tail
     before, *more = _NEXT_QUESTION.split(tail, 1)
     bare = "\n" not in before and len(before.split()) <= MOST_BARE and before[-1:] not in ":!"
     tail = before if more and (bare or marked(before) or in_a_sentence(before)) else tail
@@ -262,8 +257,6 @@ def _in_an_object(text: str) -> Stated | None:
     answers = [each for key, each in fields.items() if key in _KEYS]
     if isinstance(called, dict) and len(answers) != 1:
         return Stated("", "object", text)  # the call of a tool states nothing
-    if not answers and (" " in str(value.get("error")) or (value.get("status") == "error" and len(value) > 1)):
-        return Stated("", "object", text)  # nor does a report of an error
     if len(answers) != 1 or isinstance(answers[0], dict | list):
         return None
     if fenced is last is not None and "answer" not in inside.lower() and marked(text):
@@ -307,7 +300,7 @@ def marked(text: str) -> Stated | None:
     _, source, stated = max(marks)
     prose = stated if re.search(r"\$|\\\(", stated) else _ASIDE.sub("", stated)  # brackets of a formula are no aside
     inner = in_a_sentence(prose.strip()) if source == "answer line" else None
-    stated = _CORRECTED.sub("", stated.strip()) if inner is None else inner.text
+    stated = stated.strip() if inner is None else inner.text
     return Stated(_WORDS_OF_LATEX.sub(r"\1", stated), source, text)
 
 
@@ -337,8 +330,7 @@ def in_a_sentence(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
     """
     denied, judged = (any(map(pattern.match, labels)) for pattern in (_LABEL_NOT, _JUDGED))
     for match in reversed([*_SENTENCE.finditer(text)]):
-        rest = text[match.end() :]
-        rest = _BLANK.sub("", rest if denied else _CORRECTED.sub("", rest))
+        rest = _BLANK.sub("", text[match.end() :])
         if _OF_ANOTHER.search(text[max(0, match.start() - 32) : match.start()]):
             continue
         if not rest.strip(" \t\n.!\u3002\uff01") or (not denied and _NEGATED.match(rest)):

@@ -215,7 +215,6 @@ class ListReference(Reference):
         both = _EITHER_SIGN.search(stated.text[-200:])
         roots = () if both else _ROOTS.search(MARKUP.sub("", stated.text))
         value = "" if both or roots else told_last(stated.text)
-        value = value.rpartition("=")[2] if value.count("=") == 1 else value
         several = f"{_sum(both, 1)}, {_sum(both, -1)}" if both else f"{roots[2]}, {roots[3]}" if roots else ""
         if several and re.match(r"\W*[(\[]", self.text):
             return Compared(False, shown(stated.text))  # solutions are neither a point nor an interval
