@@ -198,7 +198,7 @@ def test_no_night_begins_without_the_records_of_what_is_in_force(own_run, verify
     assert kit.run(own_run.out, run_id="next", **kit.SMALL).exit_code == 0
 
 
-@pytest.mark.parametrize("name", ["experiences.jsonl", "batches.jsonl"])
+@pytest.mark.parametrize("name", ["experiences.jsonl", pytest.param("batches.jsonl", marks=pytest.mark.slow)])
 def test_what_a_night_moved_away_is_a_warning_of_it_and_named_until_it_is_accepted(own_run, verify, name):
     assert tell(own_run, "experiences", "rollback", "none") == 0
     flip(99)(own_run.task.root / name)

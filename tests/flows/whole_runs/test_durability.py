@@ -161,7 +161,7 @@ def flow_runs(home):
 
 
 @pytest.mark.parametrize(
-    ("send", "number"), [(os.killpg, signal.SIGINT), pytest.param(os.kill, signal.SIGTERM, marks=pytest.mark.slow)]
+    ("send", "number"), [pytest.param(os.killpg, signal.SIGINT, marks=pytest.mark.slow), (os.kill, signal.SIGTERM)]
 )
 def test_an_interrupt_stops_cleanly_and_the_run_can_be_resumed(tmp_path, unkilled, send, number):
     """As a terminal sends it, to the run's whole group with its own server, and as ``docker stop`` does, to the run."""

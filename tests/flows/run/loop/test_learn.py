@@ -158,7 +158,7 @@ def test_what_is_written_depends_neither_on_who_comes_back_first_nor_on_how_many
     assert order[0] == order[1]
 
 
-@pytest.mark.parametrize(("at", "written"), [(4, False), (9, True)])
+@pytest.mark.parametrize(("at", "written"), [(4, False), pytest.param(9, True, marks=pytest.mark.slow)])
 def test_a_run_that_breaks_between_its_lines_of_credit_has_each_once_when_it_is_resumed(
     tmp_path, monkeypatch, whole, at, written
 ):

@@ -34,9 +34,9 @@ def test_a_formula_that_takes_too_much_is_not_graded(monkeypatch, error):
 def test_a_formula_without_end_costs_its_own_attempt_by_processor_time():
     # Less than it takes to load the library, which is no time of an attempt.
     scorer = replace(built("math_verify"), cpu_s=0.5)
-    outputs = ["$5$", "$9^{9^9}$", "$6$"]
-    first, endless, last = verdicts(scorer, *map(answered, outputs), answer="$5$")
-    assert (first.score, last.score) == (1.0, 0.5)
+    outputs = ["$5$", "$6$", "$9^{9^9}$"]  # the last one: a process for what comes behind it would load the library again
+    right, wrong, endless = verdicts(scorer, *map(answered, outputs), answer="$5$")
+    assert (right.score, wrong.score) == (1.0, 0.5)
     assert (endless.reason, endless.late) == ("no score within 0.5 s of processor time", True)
 
 
