@@ -107,7 +107,6 @@ UNTRACED_PATHS = (
     "tests/pipelines/settings/test_layers.py",
     "tests/pipelines/settings/test_pipeline_file.py",
     "tests/prompt_packs/",
-    "tests/rewarders/advantages/test_estimators.py",
     "tests/rewarders/graders/builtin/test_math_verify.py",
     "tests/rewarders/graders/test_robustness.py",
     "tests/rewarders/judge/test_reading.py",

@@ -12,7 +12,10 @@ import pytest
 from filelock import FileLock
 
 from tests.support.runs import running as kit
+from tests.support.tracing import traced
 from tfgrpo.flows.orchestration.request import RunSummary
+from tfgrpo.flows.run.execution import execute
+from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 
 
@@ -60,7 +63,9 @@ def small_run(tmp_path_factory):
     with FileLock(shared / "made.lock"):
         if not made.exists():
             told = Told()
-            summary = kit.run(shared / "out", observer=told, run_id="small", sample_size=24, batch_size=12, seed=6)
+            asked = kit.request(shared / "out", run_id="small", sample_size=24, batch_size=12, seed=6)
+            with traced():
+                summary = execute(asked, {}, told, kit.in_process, clock=utc_now)
             assert summary.status == "finished", summary.message
             assert summary.details["decision"]["decision"] == "in force"
             made.write_bytes(pickle.dumps((summary, told.moments)))
