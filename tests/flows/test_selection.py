@@ -1,21 +1,17 @@
 """The best of K, over a real HTTP server: what breaks is told, the best of the rest comes back, and rounds are remembered."""
 
-import json
 import threading
 from datetime import UTC, datetime
 
 import pytest
 
-from tests.support.rewards.powl_models import pairs_of
 from tests.support.rewards.rewarder_examples import EXAMPLES
 from tests.support.runs.chat_server import ChatServer
 from tests.support.runs.running import Server
-from tests.support.runs.selections import GOOD, ITEMS, ask, past, plan
+from tests.support.runs.selections import ITEMS, ask, plan
 from tfgrpo.flows.orchestration.request import SelectRequest
 from tfgrpo.flows.selection import plan_selection, select
-from tfgrpo.rewarders.powl import footprint, parse_text
 from tfgrpo.stores.errors import ConfigError, EndpointError
-from tfgrpo.tasks.selection.history import record_round
 
 
 def problems(**asked):
@@ -63,33 +59,7 @@ def test_a_key_that_is_refused_is_found_before_anything_is_asked():
     assert server.bodies == []
 
 
-def test_the_selection_as_json_has_every_candidate_with_its_parts():
-    def answer(number, body):
-        return 503 if body["temperature"] == 0.7 else "Answer: 7" if body["temperature"] == 0.9 else "Answer: 8"
-
-    with ChatServer(answer) as server:
-        selected = ask(server, prompt="3 + 4?", answer="7", rewarders=["gt", "json_valid=0"], k=3)
-    value = json.loads(json.dumps(selected.as_json()))
-    assert (value["status"], value["chosen"], value["text"]) == ("finished", 2, "Answer: 7")
-    assert [each["outcome"] for each in value["candidates"]] == ["ok", "transport_error", "ok"]
-    assert [each["reward"] for each in value["candidates"]] == [0.0, None, 1.0]
-    assert value["candidates"][1]["error_type"] == "ModelServerFault"
-    assert {score["name"] for score in value["candidates"][2]["scores"]} == {"gt", "json_valid"}
-    assert (value["rewarders"], value["stage"]) == ("gt", None)
-    assert value["cost"] == {"calls": 3, "tokens": 30, "usd": None, "at_risk_usd": 0.0, "unmeasured_attempts": 0}
-
-
 # What is asked, and of whom.
-
-
-def test_without_an_endpoint_the_local_one_is_asked_for_its_model():
-    models = plan(prompt="x").models
-    assert (models.base_url, models.name) == ("http://localhost:11434/v1", "qwen2.5-coder")
-    assert plan(prompt="x", model="other").models.name == "other"
-    there = plan(prompt="x", base_url="http://there/v1", model="n").models
-    assert (there.base_url, there.name) == ("http://there/v1", "n")
-    set_so = plan(prompt="x", settings={"selection.base_url": "http://box:11434/v1", "selection.model": "q"}).models
-    assert (set_so.base_url, set_so.name) == ("http://box:11434/v1", "q")
 
 
 def test_a_remote_endpoint_needs_a_model_name_and_warns_without_a_key():
@@ -176,19 +146,6 @@ def test_an_object_that_does_not_grade_is_refused_before_any_call():
     assert server.bodies == []
 
 
-def test_a_reference_in_the_metadata_is_something_to_compare_models_with(tmp_path):
-    row = {"id": "a", "prompt": "Model it.", "metadata": {"reference": "SEQUENCE(a, b)"}}
-    (tmp_path / "items.jsonl").write_text(json.dumps(row), encoding="utf-8")
-    asked = {"item": f"{tmp_path / 'items.jsonl'}#a", "format": "powl"}
-    assert plan(**asked, rewarders=["powl_footprint"]).measure == "powl_footprint"
-    assert "gt without an answer" in problems(**asked, rewarders=["gt"])["--rewarder"]
-
-
-def test_all_problems_are_in_one_error():
-    found = problems(reference="@none.txt", rewarders=["gt=x"], memory="explore", pack="nobody", k=2, min_success=5)
-    assert {"--prompt", "--reference", "--rewarder", "--memory", "--min-success"} <= set(found)
-
-
 @pytest.mark.parametrize("text", ["{", '{"type": "nothing"}', "[]"])
 def test_a_schema_that_is_none_is_refused(tmp_path, text):
     schema = tmp_path / "schema.json"
@@ -209,16 +166,6 @@ def test_answers_in_json_follow_the_schema(tmp_path):
     assert "required" in selected.selection.best.refused[0][1]
 
 
-def test_a_reference_model_is_text_json_or_a_footprint(tmp_path):
-    path = tmp_path / "reference.txt"
-    for text in (GOOD, json.dumps(pairs_of(footprint(parse_text(GOOD), "direct")))):
-        path.write_text(text, encoding="utf-8")
-        assert plan(prompt="x", format="powl", reference=f"@{path}").spec.item.answer == text
-    for nothing in (b"prose", b"", b"\xff"):
-        path.write_bytes(nothing)
-        assert any("--reference" in source for source in problems(prompt="x", format="powl", reference=f"@{path}"))
-
-
 # What is rewarded.
 
 
@@ -226,50 +173,8 @@ def names(planned):
     return [(entry.name, entry.weight) for entry in planned.settings.rewarders]
 
 
-@pytest.mark.parametrize(
-    ("asked", "rewarded"),
-    [
-        ({}, [("judge", 1.0)]),
-        ({"answer": "7"}, [("gt", 1.0)]),
-        ({"answer": GOOD, "format": "powl"}, [("powl_footprint", 1.0)]),
-        ({"answer": "7", "stage": "VALIDITY_GAP"}, [("judge", 1.0), ("gt", 0.0)]),
-        ({"task_id": "t", "reference": "7"}, [("gt", 1.0), ("judge", 0.0)]),
-        ({"task_id": "t", "answer": "7"}, [("gt", 1.0), ("judge", 0.0)]),
-        ({"task_id": "t", "answer": "7", "stage": "VALIDITY_GAP"}, [("judge", 1.0), ("gt", 0.0)]),
-        ({"task_id": "t"}, [("judge", 1.0)]),
-    ],
-)
-def test_without_a_reference_a_judge_grades_and_with_one_the_reference_does(tmp_path, asked, rewarded):
-    assert names(plan(prompt="x", out=str(tmp_path), **asked)) == rewarded
-
-
 @pytest.mark.parametrize(("pack", "form"), [(None, "powl"), ("powl", "json"), ("arithmetic", "powl"), ("general", "json")])
 def test_a_prompt_has_one_order_about_the_form_of_the_answer(pack, form):
     system = plan(prompt="Model it.", format=form, **({} if pack is None else {"pack": pack})).spec.system.system
     orders = system.count("Answer: <model>") + system.count("In place of any form of answer named above, hand in")
     assert orders == 1 + (pack == "powl" and form == "json")
-
-
-def test_named_rewarders_go_before_the_stage_and_before_the_pipeline_file(tmp_path):
-    mixed = plan(prompt="x", answer=GOOD, format="powl", rewarders=["powl_footprint=0.7", "judge=0.3"])
-    assert names(mixed) == [("powl_footprint", 0.7), ("judge", 0.3)]
-    assert mixed.stage is None
-    pipeline = tmp_path / "mine.yaml"
-    pipeline.write_text("rewarders:\n  - name: gt\n    options: { match: numeric }\n", encoding="utf-8")
-    assert names(plan(prompt="x", answer="7", pipeline=str(pipeline))) == [("gt", 1.0)]
-    again = plan(prompt="x", answer="7", pipeline=str(pipeline), rewarders=["gt=2"])
-    assert again.settings.rewarders[0].options == {"match": "numeric"}
-
-
-def test_the_history_of_a_task_moves_it_to_behaviour(tmp_path):
-    items = tmp_path / "items.jsonl"
-    items.write_text('{"id": "a", "prompt": "x", "answer": "7"}\n{"id": "b", "prompt": "x"}\n', encoding="utf-8")
-    asked = {"item": f"{items}#a", "task_id": "t", "out": str(tmp_path), "dry_run": True}
-    first = plan(**asked)
-    assert (first.stage.stage, names(first)) == ("VALIDITY_GAP", [("judge", 1.0), ("gt", 0.0)])
-    for number in range(10):
-        record_round(first.task.selections, past(f"s{number}", simulated=True))
-        record_round(first.task.selections, past(f"r{number}", simulated=False, reward=0.1))
-    later = plan(**asked)
-    assert (later.stage.stage, names(later)) == ("BEHAVIORAL_CONSOLIDATION", [("gt", 1.0)])
-    assert plan(**{**asked, "item": f"{items}#b"}).stage.stage == "VALIDITY_GAP"

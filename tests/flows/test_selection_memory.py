@@ -40,12 +40,6 @@ def test_lessons_of_another_pack_stay_out_with_a_warning(small_run):
     assert any("kept out, not stamped for the pack in force" in warning for warning in planned.warnings)
 
 
-def test_without_a_task_no_file_is_written(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert select(SelectRequest(dry_run=True), {}).exit_code == 0
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_rounds_and_structures_of_a_task_are_remembered_and_shown_to_the_next(tmp_path):
     texts = iter([GOOD, OTHER, GOOD, OTHER])
     lock = threading.Lock()
@@ -100,14 +94,6 @@ def test_a_disk_that_refuses_costs_a_warning_and_not_the_answer(tmp_path, monkey
     selected = select(SelectRequest(dry_run=True, task_id="t", out=str(tmp_path)), {})
     assert selected.exit_code == 0
     assert "the selection was not remembered: no space left" in selected.warnings
-
-
-def test_any_actor_takes_part():
-    selected = select(
-        SelectRequest(prompt="x", answer="Answer: 7", dry_run=True, actor="tests.support.runs.settings_probe:slow", k=2), {}
-    )
-    assert selected.selection.best.text == "Answer: 7"
-    assert selected.selection.cost.calls == 0
 
 
 # A selection of a task that was killed, or stopped by its budget.

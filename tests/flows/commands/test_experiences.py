@@ -86,18 +86,6 @@ def test_all_lists_every_record_of_both_kinds_of_model_with_its_state(task):
     assert len(task.tell("experiences", "list", "--all").out.splitlines()) == 1 + len(listed)
 
 
-def test_what_a_pack_has_no_slot_for_is_not_shown_as_on_trial(task):
-    task.learn(("do", "Ask for the currency."), in_force=False)
-    states = [each["state"] for each in task.ask("experiences", "review")["lessons"]]
-    assert states == ["in force", "in force", "on trial", "on trial"]
-    run = task.paths.run("n0")
-    run.root.mkdir(parents=True)
-    begun = {"schema_version": 1, "run_id": "n0", "status": "finished", "simulated": True, "night": 1}
-    run.manifest.write_text(json.dumps({**begun, "pack": {"slots": 3}}))
-    states = [each["state"] for each in task.ask("experiences", "review")["lessons"]]
-    assert states == ["in force", "in force", "on trial", "known"]
-
-
 def test_what_was_measured_of_an_older_wording_counts_for_the_newer_one(task):
     first = task.ids[0]
     task.measure(first, difference=0.2, rows=5)

@@ -178,12 +178,6 @@ def test_what_is_ungraded_is_counted_by_reason_and_never_a_zero(grade, pipeline,
     grade(config, source, "--to", target, "--force")
 
 
-def test_reasons_that_differ_in_what_they_quote_of_a_completion_are_one(grade, pipeline, tmp_path):
-    rows = [{"id": "1", "completion": f"We see 2 on top and {n} below"} for n in (5, 7)]
-    said = grade(pipeline(), jsonl(tmp_path / "c.jsonl", *rows), code=1).out
-    assert "2 completions ungraded, for:\n       2  gt: of several numbers none is clearly the answer: 2 and 5\n" in said
-
-
 def test_a_reward_outside_its_declared_range_is_warned_of_as_a_run_does(grade, pipeline, tmp_path):
     Path("stars.py").write_text("def stars(output, answer):\n    return 5.0 if answer in output else 1.0\n")
     source = jsonl(tmp_path / "c.jsonl", {"id": "1", "completion": "2"}, {"id": "2", "completion": "2"})

@@ -97,14 +97,6 @@ def test_a_night_that_another_run_overtook_is_no_decision_with_its_figures(task)
     ]  # fmt: skip
 
 
-def test_decisions_stay_in_their_order_whatever_a_clock_said(task):
-    for night, year in ((2, 2026), (3, 2999), (4, 2026)):
-        task.decide("in force", task.ids, run_id=f"n{night}", decided_at=datetime(year, 1, night, tzinfo=UTC))
-    ended(task, "stopped", day=3, status="stopped")
-    names = [each["run_id"] for each in task.ask("history")["nights"]]
-    assert [name for name in names if not name.startswith("import")] == ["n2", "stopped", "n3", "n4"]
-
-
 def test_a_broken_chain_is_said(task):
     task.learn(("do", TWICE))
     lines = task.paths.promotions.read_text().splitlines(keepends=True)

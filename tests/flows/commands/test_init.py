@@ -79,15 +79,6 @@ def test_no_renamed_part_of_the_template_loses_what_was_asked_for(capsys, monkey
     assert not Path("tfgrpo.yaml").exists()
 
 
-def test_json_lines_without_answers_are_judged_and_options_name_columns(capsys):
-    Path("d.jsonl").write_text("".join(json.dumps({"a": f"ask {number}", "b": 1}) + "\n" for number in range(ROWS)))
-    with ChatServer(lambda number, body: "7") as server:
-        _, written = made(capsys, server.url, "d.jsonl", "--prompt", "a", "--pipeline", "x.yml")
-        assert Path("x.yml").is_file()
-        assert written["rewarders"][0] == {"name": "judge"}
-        assert written["dataset"]["fields"] == {"prompt": "a", "id": None}
-
-
 def test_a_file_is_replaced_only_by_force_and_once_all_checks_pass(capsys):
     data = csv("d.csv", "prompt,answer", "p{n},{n}")
     Path("tfgrpo.yaml").write_text("mine: true\n")
@@ -244,16 +235,6 @@ def test_items_are_graded_by_what_they_bring(capsys, row, grades):
 
 
 @pytest.mark.parametrize(
-    ("answer", "name"),
-    [(f"In the year {{n}} they did it, {LONG}", "judge"), (f"We add and add again, {LONG}\n#### {{n}}", "gt")],
-)
-def test_prose_that_mentions_a_number_is_judged_and_one_that_states_it_compared(capsys, answer, name):
-    rows = [{"document": f"d{n}", "summary": answer.replace("{n}", str(n))} for n in range(ROWS)]
-    _, rewarder, _ = read_by_init(capsys, rows)
-    assert rewarder["name"] == name
-
-
-@pytest.mark.parametrize(
     ("answer", "remark"),
     [
         ("UK {n}|United Kingdom {n}", "'UK 0|United Kingdom 0' is read as one: accepted answers are a list"),
@@ -314,11 +295,6 @@ def test_other_columns_that_may_hold_the_answer_are_named(capsys, row, answer, l
     assert fields["answer"] == answer
     assert line in printed
     assert ("--answer" in printed) == ("--answer" in line)
-
-
-def test_of_two_columns_yes_or_no_is_the_answer(capsys):
-    fields, _, _ = read_by_init(capsys, [{"statement": f"s{n}", "yes_no": ("yes", "no")[n % 2]} for n in range(ROWS)])
-    assert (fields["prompt"], fields["answer"]) == ("statement", "yes_no")
 
 
 def test_a_text_within_an_object_is_named_by_its_path(capsys):
@@ -391,19 +367,6 @@ def test_only_wrong_answers_whose_columns_a_template_can_name_are_options(capsys
     fields, _, _ = read_by_init(capsys, rows)
     shown = "{complaint}\n\n{answer|distractor}" if "complaint" in row else "question"
     assert (fields["prompt"], fields["answer"]) == (shown, "answer")
-
-
-def test_a_column_that_no_template_can_name_is_read_by_its_name(capsys):
-    names = ("context", "question:", "answer")
-    rows = [dict(zip(names, (f"Text {n}", f"How many are {n}?", str(n)), strict=True)) for n in range(ROWS)]
-    fields, _, _ = read_by_init(capsys, rows)
-    assert (fields["prompt"], fields["answer"]) == (names[1], names[2])
-
-
-def test_answers_that_are_texts_of_options_are_shown_as_they_are_read(capsys):
-    rows = [{"question": f"Q{n}?", "options": ["red", "blue"], "answer": ("red", "blue")[n % 2]} for n in range(ROWS)]
-    _, _, told = read_by_init(capsys, rows)
-    assert f"{ROWS} references read as options; the first: 'red' as 'A) red', 'blue' as 'B) blue'" in told
 
 
 @pytest.mark.parametrize(

@@ -28,18 +28,6 @@ def closing(summary, width=80):
     return err.getvalue()
 
 
-def test_a_run_ends_with_the_ten_lines_that_are_in_its_json(small_run):
-    lines = small_run.summary.details["morning"]["lines"]
-    shown = [line.strip().split("  ", 1) for line in closing(small_run.summary).splitlines()]
-    assert shown == [[line["label"], line["text"]] for line in lines]
-    assert len(lines) <= 10
-    assert small_run.summary.as_json()["morning"] == small_run.summary.details["morning"]
-    decision = small_run.summary.details["decision"]
-    assert dict(shown)["night"].startswith(decision["sentence"])
-    assert f"{decision['total']['mean']:+.1f} points over no lessons" in decision["sentence"]
-    assert dict(shown)["report"] == small_run.summary.details["report"]
-
-
 def test_on_a_terminal_lines_wrap_beside_their_label_and_what_is_pasted_stays_whole(small_run):
     out = io.StringIO()
     show_summary(small_run.summary, Console(stderr=RichConsole(file=out, width=80, force_terminal=True, no_color=True)))

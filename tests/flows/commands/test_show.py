@@ -208,16 +208,6 @@ def test_an_item_is_named_by_its_id_or_a_unique_beginning(own_run, show):
     assert unknown["problems"][0]["given"] == "'nothing', which the run did not attempt"
 
 
-async def test_a_draw_again_is_shown_with_its_item_and_its_own_answers(tmp_path, show):
-    specs = [replace(spec(1, draw=draw), group_id=f"g{draw}") for draw in (0, 1)]
-    run = await recorded_run(
-        tmp_path, lambda _, key: f"draw {key.group.draw}, so 7", specs, rewarders=RIGHT, tfgrpo={"epochs": 2}
-    )
-    view = json.loads(show(run.root, "q1", "--json").out)["item"]
-    assert [attempt["output"] for attempt in view["attempts"]] == ["draw 0, so 7", "draw 1, so 7"]
-    assert [attempt["steps"][0]["text"] for attempt in view["attempts"]] == ["draw 0, so 7", "draw 1, so 7"]
-
-
 async def test_what_models_tools_and_datasets_wrote_cannot_act_on_a_terminal_or_pass_for_a_line_of_ours(tmp_path, show):
     asked = item(f"q{HOSTILE}", prompt=f"3 + 4? {HOSTILE}")
     run = await recorded_run(tmp_path, lambda *_: f"It is 7. {HOSTILE}", [spec(2, of=asked)], rewarders=RIGHT)

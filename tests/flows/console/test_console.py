@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from rich.console import Console as RichConsole
 
 from tfgrpo.flows.console.console import Console, PeopleConsole, visible
-from tfgrpo.flows.console.figures import decimal, dollars, percent, points, seconds, spending, tokens, whole
+from tfgrpo.flows.console.figures import decimal, dollars, percent, seconds, spending, tokens, whole
 from tfgrpo.flows.report.night import round_scale
 from tfgrpo.flows.report.page import RoleCost
 from tfgrpo.stores.errors import Problem, SettingsError
-from tfgrpo.stores.experiences.decisions import Gain
 from tfgrpo.stores.ledger import Totals
 
 
@@ -35,15 +34,6 @@ def test_text_cannot_steer_the_terminal():
         assert not set("\x1b\x07\x9b\u202e") & set(said)
     assert "[bold]not markup[/bold]" in err.getvalue()
     assert visible("tab\tand\nline stay") == "tab\tand\nline stay"
-
-
-def test_a_plain_table_is_a_line_per_row_however_wide():
-    console, out, _ = voices()
-    console.table(("key", "value", "source"), [("a", "v" * 100, "here"), ("b", "two\nlines", "there")])
-    lines = out.getvalue().splitlines()
-    assert len(lines) == 3
-    assert lines[1].endswith("v  here")
-    assert "two lines" in lines[2]
 
 
 @pytest.mark.parametrize(
@@ -148,9 +138,3 @@ def test_the_grid_of_a_scale_is_round_and_holds_every_value_and_zero(numbers):
     places = [scale(number) for number in sorted(numbers)]
     assert all(scale.end <= place <= scale.start for place in places)
     assert places == sorted(places, reverse=True)
-
-
-def test_gains_are_written_with_their_interval():
-    assert points(None) == "–"
-    assert points({"mean": 1.24, "low": -0.3, "high": 2.75}) == "+1.2 (-0.3 … +2.8)"
-    assert points(Gain(mean=1.24, sd=1.0, low=-0.3, high=2.75, likely=0.9)) == "+1.2 (-0.3 … +2.8)"

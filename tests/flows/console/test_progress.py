@@ -7,17 +7,7 @@ from rich.console import Console as RichConsole
 
 from tests.support.runs import running as kit
 from tfgrpo.flows.console.console import PeopleConsole
-from tfgrpo.flows.console.observer import (
-    SIMULATED_BANNER,
-    EpochEnd,
-    EpochStart,
-    EpochSums,
-    Losses,
-    Observers,
-    Progress,
-    groups_of,
-    time_left,
-)
+from tfgrpo.flows.console.observer import SIMULATED_BANNER, EpochEnd, EpochStart, EpochSums, Losses, Observers, Progress
 from tfgrpo.pipelines.settings.tree import BudgetSettings
 from tfgrpo.stores.ledger import Totals
 from tfgrpo.stores.outcomes import Failed, Scored
@@ -81,17 +71,6 @@ def test_plain_lines_are_few_and_complete(small_run):
     assert "\x1b" not in said
 
 
-def test_hundreds_of_batches_make_no_more_lines(small_run):
-    console = screen(terminal=False)
-    progress = Progress(console, now=Watch())
-    progress.epoch_started(EpochStart(1, 3, "train", 500, 0.7))
-    for _ in range(500):
-        progress.group_done(group(1.0, 0.0), Totals())
-        progress.lessons_stored([], 1)
-    progress.epoch_ended(EpochEnd(1, "train", 0.5, 1000, 0, 500, 0))
-    assert len(console.file.getvalue().splitlines()) <= 10
-
-
 def test_a_terminal_gets_a_live_view_that_is_gone_at_the_end(small_run):
     console = screen(terminal=True)
     progress = Progress(console, now=Watch())
@@ -137,17 +116,6 @@ def test_lost_rollouts_and_caps_are_in_the_figures():
     said = console.file.getvalue()
     assert "reward 1.000, 1 lost, 7 of 50 calls, $0.5000 + 1 call of unknown price of $2" in said
     assert "1 lost (1 × failed: 503)," in said.splitlines()[-1]
-
-
-def test_the_time_left_counts_the_epochs_to_come(small_run):
-    tally = EpochSums(EpochStart(1, 3, "train", 10, 0.7))
-    assert time_left(tally, 40, 1.0) == "time left unknown"
-    tally.add([group(1.0)])
-    assert time_left(tally, 40, 2.0) == "about 1m18s left"
-    last = EpochSums(EpochStart(3, 3, "eval", 10, 0.3), groups=5)
-    assert time_left(last, 30, 5.0) == "about 5s left"
-    plan = next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
-    assert groups_of(plan) == 2 * 24 + 2 * 24, "those of its epochs, and both sides of its sweep"
 
 
 def test_rewards_of_two_arms_are_never_averaged():

@@ -3,16 +3,15 @@
 import os
 import signal
 import textwrap
-import threading
 from types import SimpleNamespace
 
 import httpx
 import psutil
 import pytest
 
-from tests.support.runs.running import PATIENCE_S, ROOT
+from tests.support.runs.running import PATIENCE_S
 from tfgrpo.flows.orchestration import local_server
-from tfgrpo.flows.orchestration.local_server import LocalServer, in_background, start_server
+from tfgrpo.flows.orchestration.local_server import LocalServer, start_server
 from tfgrpo.stores.errors import PrefectUnavailable
 
 HEALTHY = """
@@ -106,25 +105,6 @@ def test_an_interrupt_of_the_terminal_does_not_reach_it(stand_in):
     assert server._process.returncode == -signal.SIGTERM
 
 
-SERVES = f"""
-    import sys, time
-    sys.path.append({str(ROOT)!r})
-    import uvicorn
-    from tfgrpo.flows.orchestration import local_server
-    local_server.wanted = lambda settings: True
-    uvicorn.Server.run = lambda server, sockets: time.sleep(600)  # not Prefect's application, which takes seconds to start
-    local_server.serve_prefect(int(sys.argv[1]))
-"""
-
-
-def test_a_server_ends_with_the_process_that_started_it_however_that_ends(stand_in):
-    stand_in(SERVES)
-    server = LocalServer(os.environ)
-    server._process.stdin.close()  # as the kernel does
-    assert server._process.wait(PATIENCE_S) == -signal.SIGTERM
-    server._said.close()
-
-
 @pytest.mark.parametrize("asked", [None, "true"])
 def test_the_runs_own_server_sends_no_usage_data_unless_it_is_asked_for(asked, monkeypatch):
     started = []
@@ -132,7 +112,3 @@ def test_the_runs_own_server_sends_no_usage_data_unless_it_is_asked_for(asked, m
     given = {} if asked is None else {"PREFECT_SERVER_ANALYTICS_ENABLED": asked}
     local_server.LocalServer({"DO_NOT_TRACK": "1", **given})._said.close()
     assert started[0]["PREFECT_SERVER_ANALYTICS_ENABLED"] == (asked or "false")
-
-
-def test_the_thread_of_a_whole_run_is_not_named_for_one_part_of_it():
-    assert in_background(lambda: threading.current_thread().name).result() == "tfgrpo-background"

@@ -163,16 +163,6 @@ def test_more_than_a_third_of_the_proposals_refused_by_the_screening_deserve_a_l
     assert Night.of(records.task, records.task.run("n1")).look == ((line,) if said else ())
 
 
-@pytest.mark.parametrize(("informative", "said"), [(0, True), (1, True), (2, False)])
-def test_attempts_that_end_alike_deserve_a_look(records, informative, said):
-    epoch = {"epoch": 1, "phase": "train", "mean_reward": 0.5, "scored": 78, "lost": 2, "lessons": 0, "lost_mostly": "2 × x"}
-    swept = {**epoch, "epoch": 2, "phase": "eval", "informative": 0}
-    epochs = [{**epoch, "informative": informative}, swept]
-    records.night("n1", "not yet", tfgrpo={"epochs": epochs}, settings={"tfgrpo": {"group_size": 4}})
-    look = Night.of(records.task, records.task.run("n1")).look
-    assert any(f"end alike: {informative} of 20 groups had a difference" in each for each in look) is said
-
-
 def test_lessons_that_find_no_slot_deserve_a_look(records):
     lessons = {"a": known(), "b": known("on trial"), "c": known("known"), "d": known("known", opposites=["a"])}
     for slots, run_id in ((2, "n1"), (3, "n2")):
@@ -180,16 +170,6 @@ def test_lessons_that_find_no_slot_deserve_a_look(records):
     full = "1 more lesson probably helpful, and without room: the pack has 2 slots, its experience_slots"
     assert Night.of(records.task, records.task.run("n1")).look == (full,)
     assert Night.of(records.task, records.task.run("n2")).look == ()
-
-
-def test_a_saturated_library_is_shown_with_what_a_pause_would_save(records):
-    for number in (1, 2, 3):
-        records.night(f"n{number}", "in force", "a")
-    saturated = {"nights": 3, "calls": 400, "explanation": "saturated: a pause saves 400"}
-    records.night("n4", "in force", "a", saturated=saturated)
-    assert records.lines("n4")["since"] == f"the night of {NOW:%Y-%m-%d}, run n1; saturated: a pause saves 400"
-    assert Night.of(records.task, records.task.run("n4")).nights_unchanged == 3
-    assert records.lines("n3")["since"].endswith("unchanged for 2 nights")
 
 
 def test_what_people_put_into_force_is_named_as_what_it_is(records):

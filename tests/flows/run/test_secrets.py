@@ -10,11 +10,6 @@ from tfgrpo.stores.errors import SettingsError
 KEY = "sk-quite-secret"
 
 
-def test_the_variable_that_the_pipeline_names_is_read(monkeypatch):
-    monkeypatch.setenv("MY_KEY", KEY)
-    assert read_api_key(ModelSettings(api_key="env:MY_KEY")) == KEY
-
-
 @pytest.mark.parametrize("value", [None, ""])
 def test_an_endpoint_without_a_key_gets_none(monkeypatch, value):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)

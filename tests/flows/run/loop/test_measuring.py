@@ -1,14 +1,11 @@
 """Measuring on demand: rows of groups on two sides of which nothing is learned, and comparisons with a control."""
 
 import json
-from random import Random
 
 import pytest
 
-from tests.support.records.records import make_batch
 from tests.support.records.tasks import Task
 from tests.support.runs.running import TASK, lines, manifest, paths, run
-from tfgrpo.tasks.learning.credit import random_halves
 
 
 @pytest.fixture
@@ -79,14 +76,3 @@ def test_what_is_in_force_is_compared_with_a_control_and_no_row_is_written(own_r
     if control == "neutral":
         again = run(own_run.out, replay=shown["run_id"])
         assert again.exit_code == 0, again.message
-
-
-def test_halves_hold_every_lesson_once_and_may_differ_in_size():
-    lessons = make_batch(8)
-    halves = [random_halves(lessons, Random(seed)) for seed in range(200)]
-    for pair in halves:
-        assert sorted(pair[0] + pair[1], key=lessons.index) == lessons
-        assert all(half == sorted(half, key=lessons.index) for half in pair)
-    sizes = [len(one) for one, _ in halves]
-    assert {2, 3, 4, 5, 6} <= {*sizes}
-    assert 3.7 < sum(sizes) / 200 < 4.3
