@@ -2,7 +2,6 @@
 
 import csv
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from tfgrpo.rewarders.powl import labels_of, parse_json, parse_text, to_json, to
 from tfgrpo.stores.errors import CappedProblems, DatasetError, Problem, SettingsError
 
 GOOD = {"id": "a", "prompt": "What?", "answer": "42"}
-NUMBERED = "another name by dataset.fields.id, what `init` finds, or rows numbered by --set dataset.fields.id=none"
 CHOICE = "{question}\nA) {A}\nB) {B}"
 
 
@@ -26,28 +24,6 @@ def csv_file(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "items.csv"
     path.write_bytes(text.encode())
     return path
-
-
-def test_jsonl_items_keep_every_field_as_given(write_jsonl):
-    row = {"id": " a/../b ", "prompt": " What?\n", "answer": "4 2", "system_prompt": "Be brief.", "domain": "sums"}
-    path = write_jsonl([{**row, "metadata": {"level": 3, "tags": ["x"]}}, GOOD])
-    first, second = load_dataset(path)
-    assert (first.id, first.prompt, first.answer, first.system_prompt, first.domain) == tuple(row.values())
-    assert first.metadata == {"level": 3, "tags": ["x"]}
-    assert (first.source, second.source) == (f"{path}:1", f"{path}:2")
-    assert (second.system_prompt, second.metadata, second.domain) == ("", {}, "")
-
-
-def test_csv_items_equal_those_of_jsonl(tmp_path, write_jsonl):
-    text = 'id,prompt,answer,metadata\r\na,"What, ""now""?\nAnd then?",42,"{""level"": 3}"\r\n\r\nb,Why?,,\r\n'
-    path = csv_file(tmp_path, text)
-    first = {"id": "a", "prompt": 'What, "now"?\nAnd then?', "answer": 42, "metadata": {"level": 3}}
-    same = load_dataset(write_jsonl([first, {"id": "b", "prompt": "Why?", "answer": None}]))
-    items = load_dataset(path)
-    assert [item.source for item in items] == [f"{path}:2", f"{path}:5"]
-    assert items == tuple(replace(each, source=item.source) for each, item in zip(same, items, strict=True))
-    table = csv_file(tmp_path, 'id,prompt,answer\n1,a,"[""x"", ""y""]"\n2,b,true\n3,c,007\n')
-    assert [item.accepted for item in load_dataset(table)] == [('["x", "y"]',), ("true",), ("007",)]
 
 
 BAD_LINES: list[tuple[Any, str]] = [
@@ -112,44 +88,12 @@ def test_a_value_of_a_table_may_be_long_up_to_a_limit(tmp_path):
     assert "2: got a value of more than 1,000 characters; is a quote not closed?" in told
 
 
-def test_a_missing_field_is_reported_with_the_existing_ones_and_its_setting(write_jsonl, tmp_path):
-    path = write_jsonl([{"nr": 1, "question": "x"}, {"id": "a", "question": "x"}, {}])
-    number = f"text or a number in the field 'id', {NUMBERED}"
-    asked = "text in the field 'prompt', another name by dataset.fields.prompt"
-    assert refusal(path) == [
-        f"{path}:1: got no 'id' among the fields 'nr', 'question'; accepted: {number}",
-        f"{path}:2: got no 'prompt' among the fields 'id', 'question'; accepted: {asked}",
-        f"{path}:3: got no 'id' among the fields (there are none); accepted: {number}",
-    ]
-    header = [f"column {number}" for number in range(200)] + ["y" * 5_000]
-    (told,) = refusal(csv_file(tmp_path, f"{','.join(header)}\n"))
-    assert "'column 0', 'column 1'," in told
-    assert "and 181 more; accepted: " in told
-    assert len(told) < 700
-
-
 def test_a_missing_file_is_reported_with_its_absolute_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("none.jsonl", "none.csv", "none.parquet", "none", "none.txt"):
         (told,) = refusal(Path("data", name))
         assert told.lower().startswith(f"data/{name}: got no such file")
         assert f" at {tmp_path / 'data' / name}; accepted: " in told
-
-
-def test_equal_problems_are_one_line_with_a_count(write_jsonl, tmp_path):
-    path = write_jsonl([GOOD, *[{"id": number, "prompt": number} for number in range(3_000)], "{x", "{y", "{z"])
-    many, *few = refusal(path)
-    told = "got int in the field 'prompt'; accepted: text in the field 'prompt'"
-    assert many == f"{path}: lines 2, 3, 4 and 2,997 more: {told}"
-    assert [line.partition(": got no JSON")[0] for line in few] == [f"{path}:{line}" for line in (3_002, 3_003, 3_004)]
-    (told,) = refusal(write_jsonl([{"nr": 1, "prompt": "x"}, *[{"nr": 1, "q": 2, "prompt": "x"}] * 9], "names.jsonl"))
-    assert "lines 1, 2, 3 and 7 more: got no 'id' among the fields 'nr', 'prompt' (the first); accepted: " in told
-    (tmp_path / "parts").mkdir()
-    for number in range(5):
-        write_jsonl([{"id": str(number)}], f"parts/{number}.jsonl")
-    (told,) = refusal(tmp_path / "parts")
-    names = [f"{tmp_path / 'parts' / f'{number}.jsonl'}:1" for number in range(3)]
-    assert told.startswith(f"{', '.join(names)} and 2 more: got no 'prompt' among the fields 'id'; ")
 
 
 def test_fifty_different_problems_are_shown_and_the_rest_counted():
@@ -162,14 +106,6 @@ def test_fifty_different_problems_are_shown_and_the_rest_counted():
     told = [str(problem) for problem in caught.value.problems]
     assert (len(told), told[0]) == (51, "f:aa: got no aa; accepted: a word")
     assert told[-1].startswith("f: got 30 more problems")
-
-
-def test_a_file_without_items_is_refused(tmp_path):
-    for name, text in (("e.jsonl", ""), ("e.jsonl", "\n\n"), ("e.csv", ""), ("e.csv", "id,prompt\n")):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-        assert "got no items" in refusal(tmp_path / name)[0]
-    (tmp_path / "folder.csv").mkdir()
-    assert "got a folder without data" in refusal(tmp_path / "folder.csv")[0]
 
 
 ROW = {
@@ -325,34 +261,6 @@ def test_metadata_that_is_text_is_read_what_is_no_object_is_a_column_and_an_answ
 ):
     item = load_dataset(write_jsonl([{**GOOD, "metadata": given}]), FieldMap(answer=answer))[0]
     assert (item.answer, item.metadata) == ("42", metadata)
-
-
-def test_columns_that_no_field_takes_are_metadata_under_that_of_the_item(tmp_path, write_jsonl):
-    own = {"level": 3, "hint": "own"}
-    row = {**GOOD, "system_prompt": "s", "domain": "d", "hint": "h", "source": "web", "none": None, "metadata": own}
-    merged = {"level": 3, "hint": "own", "source": "web"}
-    found = read_dataset(write_jsonl([{**row, "tags": ["x", {"y": 1}]}]))
-    assert (found.items[0].metadata, found.warnings) == ({**merged, "tags": ["x", {"y": 1}]}, ())
-    table = csv_file(
-        tmp_path, 'id,prompt,answer,hint,source,none,metadata\na,What?,42,h,web,,"{""level"": 3, ""hint"": ""own""}"\n'
-    )
-    assert load_dataset(table)[0].metadata == merged
-
-
-@pytest.mark.parametrize(
-    ("fields", "metadata"),
-    [
-        ({"prompt": CHOICE}, {"question", "A", "B", "value", "unit", "part"}),
-        ({"prompt": f"{CHOICE} in {{unit}}", "answer": "{value} {unit}"}, {"question", "A", "B", "unit", "answer", "part"}),
-        ({"prompt": "question", "answer": "part.a"}, {"A", "B", "answer", "value", "unit"}),
-        ({"prompt": "question", "answer": "{part.a}"}, {"A", "B", "answer", "value", "unit"}),
-        ({"prompt": "{question} {A|B}", "answer": "B"}, {"question", "answer", "value", "unit", "part"}),
-    ],
-)
-def test_columns_of_templates_are_metadata_except_what_only_an_answer_is_made_of(write_jsonl, fields, metadata):
-    row = {"question": "Q?", "A": "x", "B": "y", "answer": "B", "value": 5, "unit": "km", "part": {"a": 1, "b": 2}}
-    (item,) = load_dataset(write_jsonl([{"id": 1, **row}]), FieldMap(**fields))
-    assert item.metadata == {name: row[name] for name in metadata}
 
 
 def test_equal_prompts_stay_different_items_with_a_warning(write_jsonl):

@@ -155,16 +155,6 @@ def test_templates_metadata_and_several_answers_are_the_same_from_every_source(t
     assert [item.answer for item in load_dataset(name, FieldMap(id="nr", prompt="q", answer="ok"))][:2] == ["false", "true"]
 
 
-@pytest.mark.parametrize("write", [write_parquet, write_hub, write_saved])
-def test_missing_numbers_are_no_metadata_and_bytes_are_read_only_for_a_field(tmp_path, write):
-    row = {"id": "a", "prompt": "x", "answer": "1", "weight": float("nan"), "at": dt.date(2026, 1, 2)}
-    rows = [{**row, "scores": [1.5, float("nan")], "image": {"bytes": b"\x89PNG" * 1_000, "path": "x.png"}, "raw": b"abc"}]
-    name = write(tmp_path, rows)
-    (item,) = load_dataset(name)
-    assert item.metadata == {"at": "2026-01-02", "scores": [1.5, None]}
-    assert load_dataset(name, FieldMap(prompt="{prompt} {raw}"))[0].prompt == "x YWJj"
-
-
 def test_columns_that_a_library_would_have_to_decode_are_not_read(tmp_path):
     datasets = pytest.importorskip("datasets")
     rows = [{"id": "a", "prompt": "x", "seen": {"bytes": b"no picture", "path": None}}]

@@ -20,23 +20,6 @@ def prompts(path: Path) -> list[str]:
     return [item.prompt for item in load_dataset(path)]
 
 
-@pytest.mark.parametrize(
-    ("text", "prompt"),
-    [
-        ("id,prompt,answer\na,x; y; z,1;2;3\n", "x; y; z"),
-        ("id,prompt,a;b;c;d\na,x,1\n", "x"),
-        ('id,"prompt",a\tb\tc\na,x;y,1\n', "x;y"),
-        ("id;prompt;answer\na;x, y, z;1,5\n", "x, y, z"),
-        ("id;prompt;a,b,c,d\na;x;1\n", "x"),
-        ("id\tprompt\na\tx, y; z\n", "x, y; z"),
-        ('"id";"prompt"\r\n"a";"x;y"\r\n', "x;y"),
-        ("\ufeffid;prompt\na;x\n", "x"),
-    ],
-)
-def test_the_header_alone_decides_what_separates_values(tmp_path, text, prompt):
-    assert prompts(written(tmp_path, text)) == prompts(written(tmp_path, text, "items.tsv")) == [prompt]
-
-
 ARRAY = "accepted: a JSON array of objects"
 
 
@@ -78,7 +61,6 @@ SEMICOLONS = 'prompt;answer\nGröße?;7,15\n"Wie viel\nkostet es?";5 €\n'
 OBJECTS = [{"prompt": "Größe?", "answer": "7,15"}, {"prompt": "Wie viel\nkostet es?", "answer": "5 €"}]
 LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in OBJECTS)
 PRETTY = json.dumps(OBJECTS, ensure_ascii=False, indent=2)
-NO_SPACE = SEMICOLONS.replace("prompt;answer", "Frage;Lösung")
 CYRILLIC = "prompt,answer\nКак зовут столицу Франции?,Париж\n"  # noqa: RUF001
 MAC = "prompt;answer\rCafé?;7\r"
 

@@ -1,13 +1,12 @@
 """A file of the mix form loads as it always did, and every mistake in it is told at once with what would do."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.pipelines.data_server import graded, in_process, item
-from tests.support.pipelines.mixes import document, rows, write_mix, write_rows
+from tests.support.pipelines.mixes import document, write_mix, write_rows
 from tfgrpo.pipelines.mix.config import is_mix, load_mix_config
 from tfgrpo.rewarders.composite import Composite
 from tfgrpo.rewarders.graders.remote import RemoteGrader
@@ -84,20 +83,6 @@ def test_a_grader_with_a_missing_library_is_refused_with_its_extra(tmp_path, mon
     (told,) = refusal(write_mix(tmp_path, changed))
     assert told.startswith("datasets.a.graders.0: got 'math_verify' with no math-verify; accepted: ")
     assert 'pip install "tfgrpo[math]"' in told
-
-
-def test_paths_are_relative_to_root_and_folder_and_home(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(os.sep)
-    path = write_mix(tmp_path / "conf")
-    assert load_mix_config("~/conf/rl_data_config.yaml").path == path
-    absolute = tmp_path / "elsewhere.jsonl"
-    write_rows(absolute, rows("e", 2))
-    changed = document()
-    changed["datasets"]["a"]["path"] = str(absolute)
-    assert load_mix_config(write_mix(tmp_path / "conf", changed)).datasets["a"].records.path == absolute
-    changed["paths"]["data_root"] = str(tmp_path / "conf" / "data")
-    assert len(load_mix_config(write_mix(tmp_path / "conf", changed)).datasets) == 2
 
 
 def test_a_config_with_every_kind_of_error_reports_all_of_them_at_once(tmp_path):

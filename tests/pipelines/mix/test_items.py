@@ -1,8 +1,6 @@
 """A learning run on a mix draws what the stage in force says, batch by batch, and never what is held out."""
 
 import asyncio
-import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -42,42 +40,6 @@ def sooner(until: int, **changes: Any) -> dict[str, Any]:
 
 def ids(plan: Plan, epoch: int = 1) -> list[str]:
     return [item.id for item in plan.cohort(epoch).items]
-
-
-def test_each_batch_draws_from_the_stage_at_its_running_number(tmp_path):
-    plan = plan_at(write_mix(tmp_path, sooner(3)))
-    records = [plan.cohort(epoch).metadata["mix"]["draws"] for epoch in (1, 2, 3)]
-    assert [[(draw["step"], draw["stage"]) for draw in draws] for draws in records] == [
-        [(0, "warm-up"), (1, "warm-up")],
-        [(2, "warm-up"), (3, "mixed")],
-        [(4, "mixed"), (5, "mixed")],
-    ]
-    for draws in records:
-        assert [sum(draw["datasets"].values()) for draw in draws] == [4, 2]
-    assert [draw["datasets"] for draw in (*records[0], records[1][0])] == [{"a": 4}, {"a": 2}, {"a": 4}]
-
-
-def test_the_cohort_is_cut_as_drawn_and_records_its_draws(tmp_path):
-    path = write_mix(tmp_path, seed=9)
-    cohort = plan_at(path, seed=1).cohort(2)
-    record = json.loads(json.dumps(cohort.metadata))
-    assert record["item_ids"] == [item.id for item in cohort.items]
-    assert [len(batch) for batch in cohort.batches] == record["batch_sizes"] == [4, 2]
-    assert list(cohort.draws) == [record["item_ids"][:at].count(name) for at, name in enumerate(record["item_ids"])]
-    assert record["with_replacement"] is True
-    assert {name: record["mix"][name] for name in ("path", "seed")} == {"path": str(path), "seed": 9}
-    assert len(record["mix"]["sha256"]) == 64
-    counts = Counter(item.id.partition(":")[0] for item in cohort.batches[0])
-    assert record["mix"]["draws"][0]["datasets"] == dict(counts)
-
-
-def test_draws_repeat_for_a_seed_and_epoch_and_differ_otherwise(tmp_path):
-    plan = plan_at(write_mix(tmp_path))
-    assert ids(plan) == ids(plan) == ids(plan_at(write_mix(tmp_path)))
-    assert len({tuple(ids(plan, epoch)) for epoch in (1, 2, 3)}) == 3
-    assert ids(plan) != ids(plan_at(write_mix(tmp_path), seed=1))
-    assert ids(plan) != ids(plan_at(write_mix(tmp_path), night=1))
-    assert ids(plan) != ids(plan_at(write_mix(tmp_path, seed=5)))
 
 
 def test_items_say_what_their_records_say(tmp_path):
@@ -215,19 +177,6 @@ def mix_graded_by(folder: Path, attr: str) -> Path:
     changed = document(python_graders={"mine": {"path": f"graders.py:{attr}"}})
     changed["datasets"]["a"] |= {"graders": ["mine"], "grader_weights": [1]}
     return write_mix(folder, changed)
-
-
-def test_rewards_combine_the_graders_of_the_dataset_with_the_format(tmp_path):
-    scores = graded(write_mix(tmp_path), "a:7", "<think>r</think>\n7", "7", "<think>r</think>\n8")
-    assert dict(scores.totals) == pytest.approx({"r0": 1.0, "r1": 0.0, "r2": 0.25})
-    assert [verdict[0].evidence for verdict in scores.verdicts] == [  # type: ignore[union-attr]
-        "math_exact 1, reasoning_format 1",
-        "math_exact 0, reasoning_format 0",
-        "math_exact 0, reasoning_format 1",
-    ]
-    gated = graded(write_mix(tmp_path), "b:2", "<think>r</think>\n{}", "{}")
-    assert dict(gated.totals) == pytest.approx({"r0": 0.0, "r1": 0.0})
-    assert graded(mix_graded_by(tmp_path, "ByExtra"), "a:11", "text").totals["r0"] == pytest.approx(5.5)
 
 
 def test_what_a_grader_cannot_grade_costs_that_attempt_alone(tmp_path):

@@ -5,7 +5,6 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,13 +14,11 @@ from hypothesis import strategies as st
 from tests.support.pipelines.cohorts import draw_cohort
 from tfgrpo.pipelines.datasets.items import Item
 from tfgrpo.pipelines.plan.data import Cohort, draw_cohorts, draw_evaluation, pair_datasets, split_items
-from tfgrpo.pipelines.plan.forecast import CountRange, Forecast, VisibleGain, forecast
+from tfgrpo.pipelines.plan.forecast import Forecast, VisibleGain, forecast
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.pipelines.settings.tree import LearningSettings, Settings
 from tfgrpo.rewarders.statistics.credit import MIXED, SETTLED, PlannedNight, gains_in_force
 from tfgrpo.stores.errors import DatasetError
-
-MakeItems = Callable[..., tuple[Item, ...]]
 
 
 @pytest.fixture
@@ -53,21 +50,6 @@ def test_calls_follow_the_formula(ahead):
     assert found.calls.high == 3 * rollouts + 2 * 3 * sweep + reflected + digested + asked + shortened
 
 
-def test_proposals_that_do_not_fit_into_one_reply_take_more_curations(ahead):
-    calm = {"MAX_REPAIRS": 0, "LESSONS_PER_GROUP": 1, "tfgrpo": {"batch_size": 50}}
-    one, three = (ahead(**calm, model={"reflection": {"max_tokens": tokens}}) for tokens in (5_000, 2_000))
-    assert three.calls.high - one.calls.high == 2 * 2 * (2 + 3 * 20 - 50)
-    assert three.calls.likely == one.calls.likely
-
-
-def test_digests_are_counted_where_attempts_may_not_fit_into_a_reflection(ahead):
-    whole = LearningSettings.REFLECTION_CHARS
-    short, long = ahead(MAX_REPAIRS=0), ahead(MAX_REPAIRS=0, REFLECTION_CHARS=4_000)
-    assert long.calls.high - short.calls.high == 2 * 2 * 100
-    assert (long.calls.low, long.calls.likely) == (short.calls.low, short.calls.likely)
-    assert ahead(REFLECTION_CHARS=whole, model={"max_tokens": 8_192}).calls.high == long.calls.high
-
-
 def test_an_unknown_price_is_unknown_and_a_known_one_is_money(ahead):
     real = {"name": "m", "base_url": "http://h/v1"}
     unknown = ahead(model=real)
@@ -83,16 +65,6 @@ def test_an_unknown_price_is_unknown_and_a_known_one_is_money(ahead):
     assert both.usd.high < known.usd.high
 
 
-def test_a_forecast_is_json_and_reads_well(ahead):
-    found = ahead()
-    assert json.loads(json.dumps(dataclasses.asdict(found)))["calls"]["low"] == found.calls.low
-    assert str(found).endswith(" (SIMULATED)")
-    assert str(found).startswith("about 780 calls, at most ")
-    assert found.calls.likely == 775
-    shown = [CountRange(*bounds).phrase("calls") for bounds in ((800, 3_104, 1_480), (129, 129, 129), (0, 0, 0))]
-    assert shown == ["about 1,500 calls, at most 3,110", "about 129 calls, at most 129", "about 0 calls, at most 0"]
-
-
 def test_the_upper_bound_of_prompts_includes_what_every_turn_sends_again(ahead, pack):
     def most(text: str) -> int:
         return 40 + math.ceil(len(text) / 2.5)
@@ -104,30 +76,8 @@ def test_the_upper_bound_of_prompts_includes_what_every_turn_sends_again(ahead, 
     assert found.prompt_tokens.high == 8 * (first + lessons) + again
 
 
-def test_the_likely_calls_follow_from_the_settings_of_the_run(ahead):
-    learning = {"group_size": 5, "batch_size": 50}
-    found = ahead(tfgrpo=learning, actor={"kind": "tools", "max_turns": 8}, gate={"group_size": 2})
-    turns, rollouts, sweep = 3, 2 * 100 * 5, 2 * 30 * 2
-    assert found.calls.likely == turns * (rollouts + sweep) + 2 * math.ceil(2 * 100 / 3) + 2 * 2 * 2
-    for size, contrasts in ((2, 1), (3, 2), (8, 2)):
-        without = ahead(MAX_REPAIRS=0, tfgrpo={"group_size": size})
-        assert without.calls.likely == 2 * 100 * size + 2 * 30 * 5 + 67 * contrasts + 2 * 2 * 2
-
-
 def run_before(found: Forecast, **spent: int) -> dict[str, Any]:
     return {"forecast": json.loads(json.dumps(dataclasses.asdict(found))), "ledger": spent}
-
-
-def test_after_a_run_the_likely_figure_is_where_that_run_ended(ahead):
-    before, now = ahead(), ahead(items=50)
-    assert before.usd is not None
-    assert now.usd is not None
-    spent = {"calls": (before.calls.low + before.calls.high) // 2, "tokens": 10**12, "nano_usd": 0}
-    likely = now.after(run_before(before, **spent))
-    assert likely.calls.likely == pytest.approx((now.calls.low + now.calls.high) / 2, abs=1)
-    assert likely.prompt_tokens.likely == now.prompt_tokens.high, "no further than the bound"
-    assert likely.usd is not None
-    assert likely.usd.likely == now.usd.low
 
 
 def test_a_run_with_unknown_spending_does_not_correct_the_forecast(ahead):

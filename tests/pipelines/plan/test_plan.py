@@ -10,7 +10,6 @@ import pytest
 
 from tests.support.pipelines.cohorts import draw_cohort
 from tests.support.pipelines.mixes import write_mix
-from tests.support.rewards.rewarder_examples import EXAMPLES
 from tfgrpo.pipelines.plan.forecast import Forecast, forecast
 from tfgrpo.pipelines.plan.plan import ExtraCheck, Plan, build_plan
 from tfgrpo.pipelines.settings.guardrails import validate_tfgrpo_config
@@ -167,14 +166,6 @@ def test_keywords_that_json_schema_does_not_look_at_are_counted_in_the_plan(make
     assert not any("json_" in text for text in make_plan(dataset__path=path, rewarders='[{"name": "json_schema"}]').warnings)
 
 
-def test_an_object_that_does_not_grade_is_refused_in_the_plan(make_plan):
-    none = {"name": f"{EXAMPLES}:NoGrader"}
-    rewarders = [none, {"name": "composite", "options": {"parts": [none]}}]
-    error = refusal(make_plan, rewarders=json.dumps(rewarders))
-    assert [problem.source for problem in error.problems] == [f"rewarders.0: {none['name']}", "rewarders.1: composite"]
-    assert all(problem.given.startswith("returned a str, expected a list of results") for problem in error.problems)
-
-
 def test_rewarders_that_could_give_no_attempt_a_total_are_refused_before_it_is_paid_for(make_plan):
     for none in ('[{"name": "relative"}]', "[]", '[{"name": "gt", "weight": 0.0}]'):
         told = str(refusal(make_plan, rewarders=none))
@@ -236,13 +227,6 @@ def test_a_saturated_task_learns_on_all_items_and_sweeps_half_of_them(make_plan)
     assert half.forecast.gain is not None
     assert half.forecast.gain.planned.swept == len(half.eval_items)
     assert (full.forecast.saturated, half.forecast.saturated) == (False, True)
-
-
-def test_a_run_that_measures_lessons_has_groups_of_the_group_size_and_at_least_four(make_plan):
-    for size, attempts, groups in (("2", 40, 10), ("6", 40, 6), ("6", 3, 1)):
-        plan = make_plan(measuring=attempts, tfgrpo__group_size=size)
-        assert (plan.measured_groups, plan.forecast.calls.high) == (groups, groups * max(4, int(size)))
-        assert plan.forecast.gain is None
 
 
 def rows(
@@ -318,14 +302,6 @@ def test_a_cap_in_dollars_needs_the_price_of_a_judge():
     validate_tfgrpo_config(settings(NESTED, model={**REAL, "prices": {**prices, "a": PRICE}}, budget={"max_usd": 5.0}))
 
 
-def test_a_judge_without_a_model_uses_the_reflection_model():
-    real = choose_models(settings(NESTED, model={**REAL, "reflection": {"name": "r"}}))
-    assert real.in_use == ("m", "r", "a", "b")
-    assert (real.judge(None), real.judge("a")) == ("r", "a")
-    dry = choose_models(settings(NESTED, dry_run=True))
-    assert (dry.in_use, dry.judge("a")) == (("simulated",), "simulated")
-
-
 @pytest.fixture
 def ahead(make_items, pack):
     def make(*judges: Any, **sections: Any) -> Forecast:
@@ -366,15 +342,3 @@ def test_a_longer_rubric_or_reply_raises_the_tokens_and_a_price_is_that_of_the_j
     assert dear.usd is not None
     assert dear.usd.high > 2 * own.usd.high
     assert ahead(JudgeRewarder(JudgeOptions(model="nobody")), model=model).usd is None
-
-
-def test_the_plan_foresees_its_judges_and_refuses_wrong_ones(tmp_path):
-    def plan(*rewarders: str) -> Any:
-        given = ", ".join(('{"name": "gt"}', *rewarders))
-        cli = {"dry_run": "on", "tfgrpo.enabled": "on", "out": str(tmp_path), "rewarders": f"[{given}]"}
-        return build_plan(resolve_settings(cli=cli, env={}), {})
-
-    judge = '{"name": "relative", "weight": 0, "options": {"judge": {"votes": 1}}}'
-    assert plan(judge).forecast.calls.high > plan().forecast.calls.high
-    with pytest.raises(ConfigError, match=r"rewarders.1: relative: options.judge.votes"):
-        plan(judge.replace('"votes": 1', '"votes": 0'))

@@ -59,17 +59,6 @@ def test_a_grader_that_keeps_failing_is_logged_once_in_ten_seconds_and_names_its
     assert ItemGrade(None, {}, {"slow": "slow: late", "bad": "no"}).reasons == "slow: late; bad: no"
 
 
-async def test_replies_are_the_same_with_and_without_verbose(tmp_path):
-    replies, texts = [], ("[dataserver] WORST reward=0.000", "a\nb\x85c", "", RIGHT)
-    for verbose in (False, True):
-        async with in_process(mix(tmp_path), verbose=verbose) as (client, served):
-            await client.post("/sample", json={"iteration": 0, "batch_size": 3})
-            replies.append(await graded(client, *map(item, texts)))
-    assert replies[0] == replies[1]
-    lines = [line for message in served.messages for line in message.splitlines()]
-    assert not any(line.startswith("[dataserver] WORST reward=0.000") and "sums" not in line for line in lines)
-
-
 async def test_grades_samples_and_requests_are_counted(tmp_path, otlp_receiver):
     telemetry = configure(TelemetryOptions(), otlp_receiver.environment())
     async with in_process(rogue(tmp_path, "Raising"), telemetry=telemetry) as (client, _):

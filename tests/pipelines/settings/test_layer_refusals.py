@@ -45,21 +45,6 @@ def test_a_misspelt_variable_is_refused_and_its_value_is_not_repeated(name, mean
     assert "sk-secret" not in text
 
 
-def test_variables_that_set_nothing_are_no_problem():
-    """Neither the one of a key with our prefix, nor one that deployments read, nor an empty one of other programs."""
-    env = {"TFGRPO_VENDOR_KEY": "sk-1", "TFGRPO_HOME": "/srv/tfgrpo", "OPENAI_BASE_URL": ""}
-    resolved = resolve_settings(cli={"model.api_key": "env:TFGRPO_VENDOR_KEY"}, env=env)
-    assert resolved.settings.model.api_key == "env:TFGRPO_VENDOR_KEY"
-    assert {key for key, source in resolved.sources.items() if source != "default"} == {"model.api_key"}
-    resolved = resolve_settings(cli={"model.base_url": "none"}, env={"OPENAI_BASE_URL": "http://localhost:1/v1"})
-    assert resolved.settings.model.base_url is None, "unset by a higher layer"
-
-
-def test_a_program_may_pass_truth_values():
-    assert resolve_settings(cli={"dry_run": True}, env={}).settings.dry_run is True
-    assert str(refusal(cli={"tfgrpo.epochs": True})) == "--epochs: got True; accepted: a whole number from 2 to 1,000"
-
-
 SECRETS = ["sk-abcdefghijkl", "hunter2"]
 
 
