@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.rewards.judges import FakeJudge, by_order, by_output
+from tests.support.rewards.judges import FakeJudge, by_order
 from tests.support.rewards.scoring import group, numbers
 from tests.support.vectors import rows_of
 from tfgrpo.rewarders.composite import ByDataset, Composite, check_scorers, judge_loads
@@ -121,22 +121,6 @@ def test_weights_and_members_are_checked_once():
 
 def built(**options):
     return build_scorer("composite", options, source="rewarders.1")
-
-
-def test_a_composite_is_read_from_nested_options():
-    composite = built(
-        parts=[
-            {"name": "judge", "weight": 0.7, "options": {"votes": 3}},
-            {"name": "composite", "options": {"parts": [{"name": "gt"}]}},
-        ],
-        gates=[{"name": "gt", "options": {"rewarder_id": "form"}}],
-        on_abstain="zero",
-        rewarder_id="mix",
-    )
-    assert [(each.scorer.rewarder_id, each.weight) for each in composite.parts] == [("judge", 0.7), ("composite", 1.0)]
-    assert [gate.rewarder_id for gate in composite.gates] == ["form"]
-    assert (composite.on_abstain, composite.rewarder_id) == ("zero", "mix")
-    assert composite.parts[0].scorer.made_from.options.votes == 3
 
 
 def test_members_of_a_composite_can_decline_isolation():
@@ -254,13 +238,6 @@ async def test_a_missing_score_leaves_its_item_of_a_mix_ungraded_and_no_other():
         assert (numbers(found), found[1]) == ([1.0, None, 1.0], Abstained("mix", "picky: no idea"))
 
 
-async def test_a_grader_of_a_mix_that_is_named_twice_is_asked_once_and_counts_twice():
-    twice = part("twice", 0.5)
-    found, rows = await mixed(mix(twice, twice, part("twice", 0.0), gates=(twice.scorer,)))
-    assert (numbers(found), rows) == ([pytest.approx(1 / 6)], [[0.5, 0.5, 0.5, 0.0]])
-    assert twice.scorer.call.asked == ["A", "A"]  # once by each of the two calls above
-
-
 async def test_a_reward_of_a_mix_that_is_beyond_those_of_scorers_and_an_item_of_no_dataset_are_ungraded():
     for gates in ([9e99] * 4, [2.0]):
         found, _ = await mixed(mix(part("a", 9e99), gates=tuple(scripted("g", each) for each in gates)))
@@ -272,12 +249,3 @@ async def test_a_reward_of_a_mix_that_is_beyond_those_of_scorers_and_an_item_of_
     with ScoreRunner() as runner:
         ((verdict,),) = await runner.score(ByDataset("mix", route, ()), [group("A")])
     assert (verdict.rewarder_id, verdict.reason) == ("mix", "ValueError: no such dataset")
-
-
-async def test_judges_functions_and_composites_work_together():
-    judge = FakeJudge(by_output({"A": 0.6, "42": 0.2}))
-    inner = {"name": "composite", "options": {"parts": [{"name": "judge"}], "rewarder_id": "inner"}}
-    composite = built(parts=[{**inner, "weight": 0.5}, {"name": "gt", "weight": 0.5}])
-    assert numbers(await scored(composite, ("A", "42"), judge)) == [0.3, 0.6]
-    assert composite.asks_model
-    assert not built(parts=[{"name": "gt"}, {"name": "judge", "weight": 0}]).asks_model

@@ -5,7 +5,6 @@ import gc
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,7 @@ from tests.support.rewards.scoring import built, group, numbers, totalled, verdi
 from tests.support.waiting import eventually
 from tfgrpo.rewarders import workers
 from tfgrpo.rewarders.composite import check_scorers
-from tfgrpo.rewarders.runner import INLINE_CHARS, MODEL_TIMEOUT_S, TIMEOUT_S, ScoreRunner
+from tfgrpo.rewarders.runner import ScoreRunner
 from tfgrpo.rewarders.scorer import Abstained, Scorer, Weighted
 from tfgrpo.rewarders.threads import RewarderThreads
 from tfgrpo.stores.errors import PipelineError, RewarderTimeout
@@ -73,41 +72,6 @@ async def test_without_a_weight_there_is_no_total_and_a_failure_is_still_reporte
     assert (dict(found.totals), numbers(found.verdicts[0])) == ({}, [1.0, None, None])
     assert found.faults == {"b": "b: OSError", "late": "late: no reply"}
     assert found.verdicts[0][2] == Abstained("late", "no reply", late=True)
-
-
-async def test_ranking_scorers_run_last_and_see_the_totals():
-    found = await totalled(
-        group("Answer: 41", "Answer: 42"), Weighted(built("relative"), 0.0), Weighted(built("gt", match="numeric"))
-    )
-    assert [numbers(row) for row in found.verdicts] == [[0.0, 0.0], [1.0, 1.0]]
-    counting = await totalled(group("x", "y"), Weighted(fixed("a", 0.2, 0.4)), Weighted(built("relative")))
-    assert counting.totals == {"r0": 0.1, "r1": 0.7}
-    (row,) = (await totalled(group("42"), Weighted(built("gt")), Weighted(built("relative"), 0.0))).verdicts
-    assert isinstance(row[1], Abstained)  # one attempt has no rank, and that is no fault
-    assert not row[1].broke
-
-
-async def test_what_computes_quickly_stays_on_the_event_loop_unless_there_is_much_of_it():
-    for place in ("inline", "thread"):
-        own = Scripted(lambda _: 1.0)
-        for output in ("x", "x" * (INLINE_CHARS + 1)):
-            await totalled(group(output), Weighted(Scorer("own", own, place=place)))
-        assert [thread is threading.current_thread() for _, thread in own.seen] == [place == "inline", False]
-
-
-async def test_a_coroutine_for_the_model_runs_on_the_event_loop_and_knows_its_limit():
-    seen = []
-
-    async def act(context):
-        seen.append((context.time_limit_s, threading.current_thread() is threading.main_thread()))
-        return [1.0]
-
-    for asks_model, limit in ((False, TIMEOUT_S), (True, MODEL_TIMEOUT_S)):
-        scorer = Scorer("own", act, scope="group", place="loop", asks_model=asks_model)
-        await totalled(group("x"), Weighted(scorer))
-        await totalled(group("x"), Weighted(scorer, timeout_s=7.0))
-        assert seen == [(limit, True), (7.0, True)]
-        seen.clear()
 
 
 async def test_the_least_of_all_limits_holds(release):
@@ -226,14 +190,6 @@ async def test_a_caller_that_leaves_cancels_what_it_waits_for_and_gives_its_thre
                 await call
         assert numbers((await runner.score(scorer, [group("a")]))[0]) == [1.0]
         assert await asyncio.to_thread(ended.wait, 30)
-
-
-async def test_waiting_for_a_thread_does_not_count_towards_the_limit(monkeypatch):
-    monkeypatch.setattr(workers, "CALLS", 1)
-    scorer = Scorer("slow", lambda _: time.sleep(0.05) or 1.0, place="thread")
-    with ScoreRunner(timeout_s=0.4) as runner:
-        found = await asyncio.gather(*(runner.score(scorer, [group("x")]) for _ in range(12)))
-    assert [numbers(each) for (each,) in found] == [[1.0]] * 12
 
 
 async def test_what_is_written_into_a_record_no_other_call_sees():

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.support.models.strict_schemas import strict_fault
-from tests.support.rewards.judges import FakeJudge, by_output, judged, material
+from tests.support.rewards.judges import FakeJudge, judged, material
 from tests.support.rewards.scoring import built, totalled
 from tests.support.vectors import rows_of
 from tfgrpo.pipelines.settings.model_choice import choose_models
@@ -22,30 +22,6 @@ from tfgrpo.stores.outcomes import RewardScore
 
 async def verdicts(judge, outputs=("A", "B"), options=None, **more):
     return await built("judge", **(options or {})).call(judged(outputs, judge, **more))
-
-
-async def test_each_output_gets_the_score_that_the_judge_gave_and_those_that_are_the_same_are_judged_once():
-    model = FakeJudge(by_output({"A": 0.9, "B": 0.2}))
-    good, bad, twin = await verdicts(model, ["A", "B", "A"])
-    assert (good.score, bad.score, twin.score) == (0.9, 0.2, 0.9)
-    assert (good.evidence, twin.details) == ("0.9 of 0.9: 'seen'", {"by": "judge", "same_as": "r0"})
-    assert len(model.asked) == 2
-
-
-async def test_every_accepted_answer_is_shown_as_the_reference():
-    model = FakeJudge(by_output({"A": 0.9}))
-    await verdicts(model, ("A",), {"reference": True}, answer="Paris", alternatives=("paris, France", "Lutetia"))
-    assert material(model.asked[0])["reference_answer"] == "Paris\nalso accepted: paris, France; Lutetia"
-    await verdicts(model, ("A",), {"reference": False}, answer="Paris", alternatives=("Lutetia",))
-    assert "reference_answer" not in material(model.asked[1])
-
-
-async def test_the_median_of_several_votes_counts_and_each_vote_is_a_call_of_its_own():
-    model = FakeJudge(lambda question: {"reason": "", "score": (0.1, 0.9, 0.8)[question.turn]})
-    (verdict,) = await verdicts(model, ["A"], {"votes": 3})
-    assert verdict.score == 0.8
-    assert verdict.details["votes"] == (0.1, 0.9, 0.8)
-    assert {(question.rollout, question.turn) for question in model.asked} == {(0, 0), (0, 1), (0, 2)}
 
 
 @pytest.mark.parametrize("bad", ["I like it.", '{"score": NaN}', "{}", JudgeReply('{"score": 0.9}', cut_off=True)])
@@ -125,24 +101,6 @@ async def test_every_option_of_a_call_reaches_the_call():
     assert verdict.score == 0.25
 
 
-async def test_calls_get_what_is_left_of_the_time_and_are_made_even_then():
-    model = FakeJudge(lambda question: "?" if question.attempt == 0 else {"reason": "", "score": 1})
-    await verdicts(model, ["A"], time_limit_s=0.0)
-    assert model.limits == [0.0, 0.0]
-    await verdicts(model, ["A"])
-    assert model.limits[2:] == [None, None]
-
-
-async def test_evidence_is_one_line_whatever_the_judge_says():
-    reason = "fine\nreward: 9\x1b[31m" + "x" * 500
-    model = FakeJudge(lambda _: {"reason": reason, "score": 0.5})
-    scores = await totalled(judged(["A"], model), Weighted(built("judge")))
-    evidence = scores.verdicts[0][0].evidence
-    assert "\n" not in evidence
-    assert "\x1b" not in evidence
-    assert len(evidence) < 200
-
-
 async def test_a_judge_that_ignores_its_time_limit_counts_as_hanging_in_the_end(monkeypatch):
     monkeypatch.setattr("tfgrpo.rewarders.runner._GRACE_S", 0.02)
     never = asyncio.get_running_loop().create_future()
@@ -165,12 +123,6 @@ def test_options_are_refused_all_at_once():
             JudgeOptions(rubric=rubric)
     with pytest.raises(PipelineError, match="votes: got 0; accepted: a whole number from 1 to 25"):
         JudgeOptions(votes=0)
-
-
-def test_what_a_group_takes_is_known_beforehand():
-    (load,) = judge_loads(built("judge", votes=3, retries=2, model="wise"), 4)
-    assert (load.options.model, load.calls_low, load.calls_high) == ("wise", 3, 4 * 3 * 3)
-    assert judge_loads(built("gt"), 4) == ()
 
 
 POINTS = ["names a source", {"text": "is right", "weight": 3}]
@@ -246,18 +198,6 @@ SCORES = {"a": 0.2, "b": 0.6, "c": 0.9}
 
 def of_model(asked):
     return {"reason": str(asked.model), "score": SCORES[asked.model]}
-
-
-async def test_a_panel_asks_each_model_for_all_votes_under_calls_of_their_own():
-    (found,), model = await panel_verdicts({"models": ["a", "b", "c"], "votes": 2}, of_model)
-    assert found.score == pytest.approx(17 / 30)
-    assert [(row["model"], row["score"], row["votes"]) for row in found.details["panel"]] == [
-        ("a", 0.2, (0.2, 0.2)),
-        ("b", 0.6, (0.6, 0.6)),
-        ("c", 0.9, (0.9, 0.9)),
-    ]
-    turns = {(asked.model, asked.turn) for asked in model.asked}
-    assert turns == {("a", 0), ("a", 1), ("b", 2), ("b", 3), ("c", 4), ("c", 5)}
 
 
 async def test_a_lost_model_does_not_lose_the_verdict_while_more_than_half_answer():

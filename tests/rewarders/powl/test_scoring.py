@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -10,7 +9,6 @@ from tests.support.rewards.powl_models import pairs_of
 from tests.support.rewards.scoring import built, group, numbers
 from tests.support.vectors import rows_of
 from tfgrpo.rewarders.powl import footprint, group_consensus, parse_text, to_json
-from tfgrpo.rewarders.powl.scoring import MODEL_KEY
 from tfgrpo.rewarders.registry import known_scorers
 from tfgrpo.rewarders.scorer import Abstained
 from tfgrpo.stores.errors import PipelineError
@@ -103,12 +101,6 @@ def test_validity_coherence_and_agreement_need_no_reference():
     assert built("powl_group_consensus").compares
     places = [built("powl_footprint", mode=mode).place for mode in ("block", "direct")] + [built("powl_equal").place]
     assert places == ["inline", "process", "process"]  # where comparing takes long
-
-
-def test_a_model_that_was_read_already_is_not_read_again():
-    made = group(PROSE, answer=LOAN)
-    known = replace(made, outputs=tuple(replace(each, metadata={MODEL_KEY: parse_text(LOAN)}) for each in made.outputs))
-    assert numbers(built("powl_footprint").call(known)) == [1.0]
 
 
 NONE_COUNTS = dict.fromkeys(("direct_succession", "concurrency", "exclusive"), 0.0)

@@ -39,18 +39,6 @@ def test_silent_steps_and_orders_are_read():
     assert brief(parse_text("SEQUENCE(check credit, x-y z_1 3.5 ☕)")) == "SEQUENCE(check, credit, x-y, z_1, 3.5, ☕)"
 
 
-def test_other_names_of_operators_are_taken_only_on_request():
-    for text, means in (
-        ("seq(a, and(b, c), Xor(d, tau()))", "SEQUENCE(a, PARALLEL(b, c), XOR(d, SILENT()))"),
-        ("→(a, ×(b, c), ∧(d, e), ↺(f, g))", "SEQUENCE(a, XOR(b, c), PARALLEL(d, e), LOOP(f, g))"),
-        ("po(a, activity(b), order(0->1))", "PARTIAL_ORDER(a, b, ORDER(0->1))"),
-        ('activity["x"]', "x"),
-        ("So: Seq(a, b)", AB),
-    ):
-        assert brief(parse_text(text, aliases=True)) == means
-        assert isinstance(attempt(parse_text, text), PowlError)
-
-
 def test_a_broken_text_is_refused_with_its_position():
     broken = rows_of("powl_text", "a_broken_text_is_refused_with_its_position")
     for bad in ("", "0->", "0->1 1", "a->b", "0,1"):

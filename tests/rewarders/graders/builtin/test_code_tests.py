@@ -22,16 +22,6 @@ def graded(completion, metadata, *, prompt="", **options):
     return CodeTests(**options).score_one(GraderInput.of("s:0", record, completion))
 
 
-def test_the_code_of_an_output_is_its_last_fenced_block_else_all_of_it():
-    for completion in rows_of("code_tests", "the_code_of_an_output_is_its_last_fenced_block_else_all_of_it"):
-        assert graded(completion, {"tests": ADD[:1]}).score == 1.0, completion
-
-
-def test_code_that_is_wrong_or_broken_in_the_end_is_not_rescued():
-    for completion in rows_of("code_tests", "code_that_is_wrong_or_broken_in_the_end_is_not_rescued"):
-        assert graded(completion, {"tests": ADD[:1]}).score == 0.0, completion
-
-
 @pytest.mark.parametrize(
     ("tests", "count"), rows_of("code_tests", "tests_are_lists_or_texts_of_assertions_functions_and_loops")
 )
@@ -39,20 +29,6 @@ def test_tests_are_lists_or_texts_of_assertions_functions_and_loops(tests, count
     assert graded(RIGHT, {"tests": tests}).evidence == f"{count} of {count} tests passed"
     assert graded("def add(a, b): return None", {"tests": tests}).score == 0.0
     assert graded("<think>def add(a, b): return a + b", {"tests": tests}).evidence == "no code in the output"
-
-
-def test_the_share_that_passed_is_the_score_with_the_first_failure_as_evidence():
-    product = "def add(a, b):\n    return a * b"
-    verdict = graded(product, {"tests": ADD})
-    assert verdict.score == pytest.approx(1 / 3)
-    assert verdict.evidence == "1 of 3 tests passed; test 1, assert add(1, 2) == 3: expected 3, got 2"
-    assert graded(product, {"tests": ADD}, all=True).score == 0.0
-    assert graded(RIGHT, {"tests": ADD}, all=True).score == 1.0
-    assert graded("def add(a, b): return a / 0", {"tests": ADD}).evidence.endswith(
-        "test 1, assert add(1, 2) == 3: ZeroDivisionError: division by zero"
-    )
-    reversed_sides = graded("def f(): return [1]", {"tests": ["assert [2] == f()"]})
-    assert reversed_sides.evidence.endswith("expected [2], got [1]")
 
 
 def test_human_eval_runs_its_check_on_the_entry_point_behind_its_prompt():
@@ -78,12 +54,6 @@ def test_mbpp_runs_its_list_behind_its_set_up_code():
     record = {"test_list": ["assert near(root(4), 2)"], "test_setup_code": "def near(a, b): return abs(a - b) < 1e-9"}
     assert graded("def root(x): return x ** .5", record).score == 1.0
     assert graded("def root(x): return x", record).score == 0.0
-
-
-@pytest.mark.parametrize(("program", "score"), rows_of("code_tests", "a_program_is_compared_by_what_it_prints"))
-def test_a_program_is_compared_by_what_it_prints(program, score):
-    cases = [{"input": "1 2\n", "output": "3\n"}, {"input": "2 2", "output": 4}]
-    assert graded(program, {"cases": cases}).score == score
 
 
 def test_programs_have_their_cases_in_the_forms_of_public_tasks():
