@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.stores.text import check_identifier, clean_text, count_words, did_you_mean, first_words, pluralize, suggested
+from tfgrpo.stores.text import check_identifier, clean_text, count_words, first_words, suggested
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,6 @@ def test_first_words_keep_a_short_text_and_cut_a_long_one():
     assert first_words("see \u65e5\u672c\u8a9e\u3092\u8a71\u3059", 4) == "see \u65e5\u672c\u8a9e"
 
 
-def test_a_count_has_its_noun_in_singular_or_plural():
-    shown = [pluralize(count, "lesson") for count in (0, 1, 2, 12_345)]
-    assert shown == ["0 lessons", "1 lesson", "2 lessons", "12,345 lessons"]
-
-
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
@@ -67,13 +62,6 @@ def test_the_name_that_fits_comes_before_those_that_are_accepted(name, meant):
     aliases = {"prose": "text (plain)", "markdown": "html"}
     lead = "" if meant is None else f"{meant} (did you mean that?), or "
     assert suggested(name, known, "these", aliases) == f"{lead}these"
-
-
-def test_of_many_names_the_first_are_listed_or_the_command_that_lists_them():
-    many = [f"name{number}" for number in range(40)]
-    assert did_you_mean("x", many).endswith(" and 20 more")
-    assert did_you_mean("x", many, listed_by="--help") == "one that `--help` lists"
-    assert did_you_mean("x", ["a", "b"]) == "one of a, b"
 
 
 UNSAFE = (

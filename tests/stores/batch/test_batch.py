@@ -2,9 +2,7 @@
 
 import math
 import random
-import re
 from dataclasses import FrozenInstanceError
-from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -58,14 +56,6 @@ def test_only_values_of_the_distribution_sampled_from_serve_a_ratio(kind, temper
     logprob = LogProbs(total=-1.0 if complete else None, kind=kind, complete=complete)
     assert rollout(logprob=logprob, sampling=Sampling("m", temperature, top_p)).ratio_ready is ready
     assert rollout().ratio_ready is False
-
-
-@pytest.mark.parametrize(
-    ("rewards", "spread"),
-    [((1.0, None, 0.0), 0.5), ((0.1,) * 3, 0.0), ((1.0, None), None), ((1e308, -1e308), 1e308), ((1.0, math.nan), None)],
-)
-def test_the_spread_of_a_group_is_of_the_rewards_there_are(rewards, spread):
-    assert group(rewards=rewards).spread == spread
 
 
 # --- checks
@@ -295,21 +285,6 @@ def test_every_problem_of_the_lists_is_in_one_error():
         ("rewards", "nan"),
         ("log_probs_old", "'a'"),
     ]
-
-
-def test_buffers_without_ids_can_be_merged_and_the_same_buffer_has_the_same_ids():
-    def taken(rewards=((1.0, 0.0), (0.5, 0.5)), logps=None):
-        return ExperienceBatch.from_lists(["a", "b"], [["x", "y"], ["z", "w"]], [list(row) for row in rewards], logps)
-
-    one, other = taken(), taken(((1.0, 0.0), (0.5, 0.25)))
-    assert all(re.fullmatch("g[01]-[0-9a-f]{12}", made.id) for made in one)
-    assert one == taken()
-    assert one.groups[0] == other.groups[0]
-    assert len(ExperienceBatch(one.groups[1:]).merge(ExperienceBatch(other.groups[1:]))) == 2
-    assert one.groups[0].id != taken(logps=[[-1.0, -2.0], [-3.0, -4.0]]).groups[0].id
-    assert len({each.id for each in ExperienceBatch.from_lists(["a", "a"], [["x"], ["x"]], [[1.0], [1.0]])}) == 2
-    odd = ExperienceBatch.from_lists([MappingProxyType({"q": "\ud83d"})], [[("x", None)]], [[math.nan]], allow_nan=True)
-    assert odd.groups[0].id.startswith("g0-")
 
 
 def test_absent_values_never_become_numbers_in_lists_and_partial_lists_read_back():

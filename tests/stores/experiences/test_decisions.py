@@ -41,13 +41,6 @@ def ids_in_force(path, **which):
     return () if found is None else found.experience_ids
 
 
-def test_decisions_are_read_oldest_first_as_they_were_written(tmp_path):
-    made = [decision(), decision("not yet", ids=(), total=None)]
-    first, second = read_decisions(record(tmp_path / "task" / "promotions.jsonl", *made))
-    made_when_recorded = {"previous": None, "credit_lines": 0, "credit_sha256": ""}
-    assert [one.model_copy(update=made_when_recorded) for one in (first, second)] == made
-
-
 def test_every_line_says_what_is_in_force_from_then_on(tmp_path):
     path = record(tmp_path / "promotions.jsonl", decision(ids=("a", "b")), decision(ids=("b", "d")))
     assert ids_in_force(path) == ("b", "d")
@@ -177,16 +170,6 @@ def word(**changes):
     return Word(**{**IN_RUN, **fields, **changes}).named()
 
 
-def test_lines_are_read_as_they_were_written_and_written_once(tmp_path):
-    path, lines = tmp_path / "task" / "credit.jsonl", [row(), word(), row("run-1/g2", lost_one=1)]
-    assert CreditFile(path).append(lines) == 3
-    assert CreditFile(path).append([*lines, word(group_id="g2")]) == 1
-    assert read_credit(path)[:3] == lines
-    assert read_credit(path, 2) == lines[:2]
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert (row().difference, row(rewards_other=()).difference) == (0.5, None)
-
-
 def test_of_all_nights_of_a_kind_the_sweeps_are_read_of_its_last_ones_all_lines_and_of_the_others_one(tmp_path):
     path, lines = tmp_path / "credit.jsonl", [row(), word(), row("s", source="sweep"), row("n1", night=1)]
     CreditFile(path).append(lines)
@@ -197,14 +180,6 @@ def test_of_all_nights_of_a_kind_the_sweeps_are_read_of_its_last_ones_all_lines_
     CreditFile(path).append([*later, *rehearsed])
     assert read_credit(path, nights=(2, False)) == [lines[0], *lines[2:], *later]
     assert read_credit(path, nights=(2, True)) == [rehearsed[0], *rehearsed[2:]]
-
-
-def test_a_word_is_known_by_what_is_said_and_where_not_by_when_a_run_says_it_again():
-    later = NOW.replace(year=2027)
-    assert word(created_at=later).line_id == word().line_id
-    assert word(epoch=0, created_at=later).line_id != word(epoch=0).line_id  # a person who says it again means it again
-    different = [word(amount=-1.0), word(group_id="g2"), word(contrast=1), word(experience_id="exp-2"), word(run_id="run-2")]
-    assert len({word().line_id, *(each.line_id for each in different)}) == 6
 
 
 def test_a_line_that_is_none_is_named(tmp_path):

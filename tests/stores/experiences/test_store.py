@@ -202,37 +202,6 @@ def test_superseded_experiences_are_out_of_force_but_by_none_whose_stamp_does_no
     assert fetched(open_store(tmp_path, max_words=4), 9) == []
 
 
-def test_ids_are_found_in_file_order(store):
-    store.record_batch([make_record(name) for name in ("b", "a", "c")], MANIFEST)
-    assert ids(store.find(["c", "a"])) == ["a", "c"]
-    assert Library.of_ids(store.find(["a", "c"]), ["c", "a"]).entries[0].experience_id == "c"
-
-
-EMPTY = Library(())
-
-
-def test_any_past_library_can_be_rebuilt_from_history():
-    history = [*make_batch(3), make_record("m", operation="modify", supersedes=("exp-1",))]
-    assert ids(Library.of_ids(history, ["exp-2", "exp-1", "exp-2"]).entries) == ["exp-2", "exp-1"]
-    assert ids(Library.of_ids(history, ("m", "unknown")).entries) == ["m"]
-    assert Library.of_ids(iter(history), ()) == EMPTY
-
-
-def test_a_library_is_named_by_ids_polarities_texts_and_order():
-    one, two = make_record("a"), make_record("b")
-    library = Library((one, two))
-    others = [
-        EMPTY,
-        Library((two, one)),
-        Library((one,)),
-        Library((one, two.model_copy(update={"summary32": "Other."}))),
-        Library((one, two.model_copy(update={"polarity": "avoid"}))),
-    ]
-    assert len({library.library_id, *(other.library_id for other in others)}) == 6
-    assert library.library_id == Library((one, two.model_copy(update={"epoch": 2}))).library_id
-    assert len(library.library_id) == 16
-
-
 def test_the_view_shows_what_is_in_force_and_the_last_run(tmp_path):
     path = tmp_path / "out" / "task-1" / "state.json"
     library = Library(tuple(make_batch(2)))
