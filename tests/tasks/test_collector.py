@@ -11,7 +11,7 @@ import pytest
 from tests.support.agents.collecting import Policy, Rewards, collect, options, refused, without_digest
 from tests.support.waiting import eventually
 from tfgrpo.stores.batch.lines import ExperienceWindow
-from tfgrpo.stores.batch.shapes import LogProbs, RolloutGroup, Sampling
+from tfgrpo.stores.batch.shapes import LogProbs, RolloutGroup
 from tfgrpo.stores.errors import (
     ActorError,
     BudgetRefused,
@@ -25,18 +25,6 @@ from tfgrpo.stores.errors import (
 from tfgrpo.tasks.collector import CollectorOptions, ExperienceCollector, Generation, RolloutReward
 
 # --- the contract
-
-
-async def test_groups_come_in_the_order_of_their_states_with_rewards_and_ids():
-    policy, rewards = Policy(), Rewards()
-    collected = await collect(policy, rewards, generation={"temperature": 0.3})
-    lists = collected.batch.to_lists(partial=True)
-    assert lists.states == ["a", "b"]
-    assert lists.action_groups == [["a:0", "a:1"], ["b:0", "b:1"]]
-    assert lists.reward_groups == [[1.0, 0.0], [1.0, 0.0]]
-    assert [without_digest(rollout.id) for rollout in collected.batch.rollouts()] == ["g0/0", "g0/1", "g1/0", "g1/1"]
-    assert (policy.options, policy.asked) == ([{"temperature": 0.3}] * 2, [("a", 2), ("b", 2)])
-    assert sorted(rewards.asked) == [(["a", "a"], ["a:0", "a:1"]), (["b", "b"], ["b:0", "b:1"])]
 
 
 class InProcess:
@@ -99,25 +87,6 @@ async def test_plain_functions_run_off_the_loop():
     collected = await collect(policy, reward)
     assert [rollout.reward_parts for rollout in collected.batch.rollouts()] == [{"exact": 1.0, "style": None}] * 4
     assert loop_thread not in threads
-
-
-async def test_the_data_of_a_generation_and_of_a_prompt_are_kept():
-    generation = Generation(
-        "x",
-        logprob=LogProbs((-1.0,), total=-1.0, count=1, complete=True),
-        sampling=Sampling("m", 0.5),
-        latency_s=0.1,
-        prompt_token_ids=(1, 2),
-        metadata={"k": 1},
-    )
-    versions = {"policy_version": "m@1", "experience_version": "pack:1"}
-    prompt = RolloutGroup("q-1", ["s"], bare_state="bare", metadata={"answer": "7"}, **versions)
-    collected = await collect(Policy(lambda *_: [generation] * 2), lambda *_: 1.0, [prompt])
-    group = collected.batch.groups[0]
-    assert (group.id, group.state, group.bare_state, group.prompt_token_ids) == ("q-1", ("s",), "bare", (1, 2))
-    assert (group.policy_version, group.experience_version, group.metadata) == ("m@1", "pack:1", {"answer": "7"})
-    made = group.rollouts[1]
-    assert (made.id, made.logprob.total, made.sampling.temperature, made.metadata) == ("q-1/1", -1.0, 0.5, {"k": 1})
 
 
 async def test_collecting_without_an_event_loop_gives_the_batch_and_is_refused_inside_one(caplog):
@@ -264,12 +233,6 @@ async def test_an_invalid_reward_affects_its_own_attempt_only(bad, each):
     assert collected.batch.groups[0].rollouts[0].error.startswith("reward: ")
 
 
-async def test_a_reward_that_is_not_finite_is_let_in_only_on_request():
-    rewards = Rewards(lambda s, c: [math.nan, np.float32(1.0)] * (len(c) // 2))
-    let_in = await collect(Policy(), rewards, allow_nan=True)
-    assert math.isnan(let_in.batch.groups[0].rewards[0])
-
-
 def fails_with(error):
     def answer(*_, **__):
         raise error
@@ -355,23 +318,6 @@ async def test_an_error_that_every_further_call_would_share_ends_the_collection_
     for model in ((breaking(error), None), (None, Rewards(fails_with(error)))):
         with pytest.raises(type(error)):
             await collect(*model, ragged="pad")
-
-
-async def test_only_the_missing_rollouts_are_requested_again_a_bounded_number_of_times():
-    def answer(state, n, place):
-        lost = Generation(None, "transport_error", error="x")
-        return [lost if place < 2 and index == n - 1 else f"{place}{index}" for index in range(n)]
-
-    policy = Policy(answer)
-    collected = await collect(policy, lambda *_: 1.0, ["a"], 3, ragged="resample")
-    assert policy.asked == [("a", 3), ("a", 1), ("a", 1)]
-    assert [(without_digest(rollout.id), rollout.completion) for rollout in collected.batch.rollouts()] == [
-        ("g0/0", "00"), ("g0/1", "01"), ("g0/2", "20"),
-    ]  # fmt: skip
-    gone = await collect(Policy(fails_with(ModelServerFault("500"))), lambda *_: 1.0, ["a"], ragged="resample", rounds=1)
-    assert (len(gone.batch), without_digest(gone.dropped[0].group_id)) == (0, "g0")
-    short = Policy(lambda state, n, place: ["x"] * (n if place else n - 1))
-    assert len((await collect(short, lambda *_: 1.0, ["a"], ragged="resample")).batch.groups[0].scored) == 2
 
 
 async def test_groups_that_were_paid_for_are_delivered_even_if_the_collection_fails():

@@ -56,16 +56,6 @@ def judged(outputs: Sequence[str], judge: Any, answer: str = "42", **more: Any) 
     return group(*outputs, answer=answer, judge=judge, **more)
 
 
-def by_output(scores: dict[str, Any]) -> Answers:
-    """Return answers with a score for each output; a value that is no number is the whole answer."""
-
-    def answer(question: JudgeQuestion) -> Any:
-        score = scores[material(question)["output"]]
-        return {"reason": "seen", "score": score} if isinstance(score, int | float) else score
-
-    return answer
-
-
 def by_order(ranked: str) -> Answers:
     """Return answers that prefer the output earlier in ``ranked``, shown first or second."""
 

@@ -104,19 +104,6 @@ async def test_what_a_command_does_wrong_is_a_failure_of_its_rollout_with_its_ow
     assert "usage" not in rollout.loss.reason
 
 
-ARGUMENTS = "sh -c 'cat; true \"$@\"' sh"
-
-
-@pytest.mark.parametrize(("command", "stdin", "read"), [
-    ("sh -c cat", None, "item"), (f"{ARGUMENTS} {{prompt}}", None, ""), (f"{ARGUMENTS} --task={{item}}", None, ""),
-    (f"{ARGUMENTS} {{system}} {{here}}", None, "item"), (f"{ARGUMENTS} {{prompt}}", "item", "item"),
-    ("sh -c cat", "nothing", ""), ("sh -c cat", "prompt", "3 + 4?"),
-])  # fmt: skip
-async def test_a_command_with_the_item_in_its_arguments_gets_it_there_alone_unless_told(tmp_path, command, stdin, read):
-    output = (await attempt(tmp_path, command, stdin=stdin)).output
-    assert (json.loads(output)["prompt"] if read == "item" else output) == ("3 + 4?" if read == "item" else read)
-
-
 async def test_an_attempt_has_the_same_folder_when_its_run_is_resumed_and_nothing_of_a_killed_one_in_it(
     tmp_path, folders, monkeypatch
 ):
@@ -143,11 +130,6 @@ async def test_a_prompt_that_no_argument_can_hold_goes_by_standard_input(tmp_pat
     assert "standard input" in rollout.loss.reason
     read = script("import sys, json; print(len(json.load(sys.stdin)['prompt']))")
     assert (await attempt(tmp_path / "b", read, of=kit.item(prompt=prompt))).output == str(len(prompt))
-
-
-async def test_a_command_that_reads_nothing_and_one_that_answers_late_both_answer(tmp_path):
-    assert (await attempt(tmp_path, "echo 7", of=kit.item(prompt="x" * 500_000))).output == "7"
-    assert (await attempt(tmp_path / "b", "sh -c 'exec 2>&-; sleep 0.2; echo 7'")).output == "7"
 
 
 async def test_each_attempt_works_on_a_copy_of_its_own_and_what_it_changed_is_recorded(tmp_path, folders):

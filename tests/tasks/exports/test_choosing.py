@@ -185,12 +185,6 @@ def test_the_rows_have_the_columns_that_each_trainer_reads(tmp_path):
     assert rows[0]["answer"] == "7"
 
 
-def test_a_lone_surrogate_is_written_as_it_was_sent(tmp_path):
-    rows, _ = export([group(1.0, 0.0, state="\ud800b")], "trl-sft", tmp_path / "deep" / "x")
-    assert rows[0]["prompt"][0]["content"] == "?b"
-    assert {oct(path.stat().st_mode & 0o777) for path in (tmp_path / "deep").iterdir()} == {"0o600"}
-
-
 @pytest.mark.parametrize("target", ["trl-sft", "verl", "jsonl"])
 def test_a_failed_write_and_a_reward_that_is_nan_keep_the_old_file_and_no_temporary_file(target, tmp_path):
     def broken():

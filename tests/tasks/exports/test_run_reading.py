@@ -78,20 +78,6 @@ async def test_a_conversation_with_tools_comes_back_turn_by_turn(tmp_path):
     assert group.metadata["tools"][0]["function"]["name"] == "add"
 
 
-async def test_the_answer_of_an_agent_is_what_it_returned_and_has_no_log_probabilities(tmp_path):
-    async def agent(prompt, chat):
-        return f"Answer: 7, after {await chat(prompt)}"
-
-    def script(request, key):
-        return dataclasses.replace(reply("thinking"), token_logprobs=(-0.1, -0.2, -0.3, -0.4, -0.5))
-
-    run = await recorded_run(tmp_path, script, [spec(2)], actor=CallableActor(agent))
-    (group,) = read(run)
-    assert [rollout.completion for rollout in group.rollouts] == ["Answer: 7, after thinking"] * 2
-    assert group.rollouts[0].logprob is None
-    assert group.rollouts[0].sampling.model == "m"
-
-
 async def test_log_probabilities_are_complete_only_with_one_for_every_counted_token(tmp_path):
     counted = [TokenUsage(10, 3), TokenUsage(10, 4), TokenUsage(10, 3, reasoning=1), None]
 
@@ -151,12 +137,6 @@ async def test_an_attempt_without_a_reward_has_a_status_and_no_number(tmp_path):
     assert [(each.status, each.reward, bool(each.error)) for each in lost] == [(status, None, True) for _, status in LOST]
 
 
-async def test_a_second_draw_of_an_item_has_its_own_answers(tmp_path):
-    again = dataclasses.replace(spec(2, draw=1), group_id="run/again")
-    run = await recorded_run(tmp_path, lambda _, key: f"{LONG} {key.group.draw_id}", [spec(2), again])
-    assert [group.rollouts[0].completion for group in read(run)] == [f"{LONG} q1", f"{LONG} q1~1"]
-
-
 def swapped(line):
     return line.replace('"Answer: 7"', '"Answer: 8"')
 
@@ -200,14 +180,6 @@ async def test_a_side_of_a_split_group_is_a_group_with_the_prompt_of_its_own_arm
     assert [rollout.metadata["relative_rank"] for rollout in before.rollouts] == [1.0, 0.0]
 
 
-@pytest.mark.parametrize(("bare", "sizes"), [(False, [1, 1]), (True, [2])])
-async def test_sides_of_a_single_attempt_stay_together_where_the_prompt_is_the_same(tmp_path, bare, sizes):
-    run = await recorded_run(tmp_path, answers, [spec(2, first_half=FIRST, split=1)])
-    groups = list(stream(run, bare=bare))
-    assert [len(group.rollouts) for group in groups] == sizes
-    assert [rollout.completion for group in groups for rollout in group.rollouts] == ["Answer: 7", f"{LONG}1"]
-
-
 async def test_a_group_in_several_places_is_refused_and_a_lost_line_may_be_of_either_side(tmp_path):
     run = await recorded_run(tmp_path, answers, [spec(2), spec(2, of=item("q2"))])
     lines = run.rollouts.read_text().splitlines()
@@ -222,11 +194,6 @@ async def test_a_group_in_several_places_is_refused_and_a_lost_line_may_be_of_ei
     run.rollouts.write_text("".join(run.rollouts.read_text().splitlines(keepends=True)[1:]))
     seal(run.rollouts)
     assert [(len(group.rollouts), group.target_size) for group in read(run)] == [(2, 3), (2, 3)]
-
-
-async def test_the_endpoint_s_own_temperature_is_unknown(tmp_path):
-    run = await recorded_run(tmp_path, answers, [spec(2)], model={"send_temperature": False})
-    assert read(run)[0].rollouts[0].sampling.temperature is None
 
 
 async def test_a_run_without_one_of_its_files_is_refused(tmp_path):

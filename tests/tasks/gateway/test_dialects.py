@@ -293,13 +293,3 @@ def test_results_of_tools_are_read_from_the_next_request():
         ("1", "ab", True),
         ("2", "", False),
     ]
-
-
-def test_limits_of_completions_are_read_under_each_of_their_names():
-    def limit(dialect, body):
-        return outgoing(dialect, Document(json.dumps(body).encode()), ADDED).max_tokens
-
-    assert limit(CHAT, {"max_tokens": 5, "max_completion_tokens": 7}) == 7
-    assert limit(CHAT, {"max_tokens": 5}) == 5
-    assert limit(RESPONSES, {"max_output_tokens": 6}) == 6
-    assert limit(MESSAGES, {"max_tokens": "many"}) is None

@@ -55,15 +55,6 @@ def test_spelling_and_order_around_a_change_stay():
     )
 
 
-def test_members_of_an_empty_object_are_separated_and_of_those_with_one_name_the_last_counts():
-    empty, twice = Document(b"{ }"), Document(b'{"a":1,"a":[2]}')
-    for document in (empty, twice):
-        document.set("a", 3)
-        document.set("b", 2)
-    assert json.loads(empty.encode()) == {"a": 3, "b": 2}
-    assert twice.encode() == b'{"a":1,"a":3,"b":2}'
-
-
 BROKEN = ['{"a"}', '{"a":}', '{"a":1,}', '{"a":1]', '{"a":1}x', "{a:1}", "{1:2}", "", "{", "[]", "7", '{"a":' + "[" * 100_000]
 
 

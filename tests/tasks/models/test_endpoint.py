@@ -55,14 +55,6 @@ def test_an_invalid_address_is_refused(url, said):
     assert "hunter2" not in str(caught.value)
 
 
-def test_paths_are_appended_to_the_root_and_a_query_is_kept_but_not_shown():
-    endpoint = Endpoint("https://h:8443/openai/v1/?api-version=1")
-    assert str(endpoint.url("/models")) == "https://h:8443/openai/v1/models?api-version=1"
-    assert endpoint.display_url == "https://h:8443/openai/v1"
-    assert Endpoint("http://[::1]:80/v1").display_url == "http://[::1]/v1"
-    assert "authorization" not in endpoint.headers()
-
-
 def test_an_excerpt_is_short_and_loses_the_key_before_it_is_cut():
     endpoint = Endpoint("http://h", ApiKey(SECRET))
     text = endpoint.excerpt("x" * 290 + SECRET + "\n\n tail")

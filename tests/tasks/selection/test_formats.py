@@ -21,12 +21,6 @@ def test_formats_are_values():
     assert pickle.loads(pickle.dumps(ALL)) == ALL
 
 
-def test_text_is_anything_but_blank():
-    assert TextFormat().read("x").name == "ok"
-    assert TextFormat().read(" \n") == CandidateOutcome("parse_error", "the answer is empty")
-    assert TextFormat().instructions == ""
-
-
 def test_json_is_parsed_and_then_checked():
     fmt = JsonFormat(SCHEMA)
     assert fmt.read('```json\n{"n": 3}\n```').value == {"n": 3}
@@ -44,20 +38,6 @@ def test_only_syntax_is_sent_back_where_that_was_asked_for():
     wrong = ("LOOP(ACTIVITY(a))", "SEQUENCE(FOO(a))", "SEQUENCE(a,, b)", "SEQUENCE(SILENT(), SILENT())")
     assert [powl.read(text).repairable for text in ("SEQUENCE()", *wrong)] == [True, False, False, False, False]
     assert PowlFormat().read("LOOP(ACTIVITY(a))").repairable
-
-
-def test_a_process_model_is_parsed_and_then_validated():
-    fmt = PowlFormat()
-    assert fmt.read("Here:\nSEQUENCE(a, b)").name == "ok"
-    assert fmt.read('{"type": "XOR", "children": [{"type": "ACTIVITY", "label": "a"}]}').name == "ok"
-    prose, silent = fmt.read("I cannot."), fmt.read("SEQUENCE(SILENT(), SILENT())")
-    assert (prose.name, "line 1" in prose.reason) == ("parse_error", True)
-    assert (silent.name, "no activity" in silent.reason) == ("validation_error", True)
-
-
-def test_the_example_a_model_is_given_is_one():
-    example = PowlFormat().instructions.rpartition("Example: ")[2]
-    assert PowlFormat().read(example).name == "ok"
 
 
 def remembered(*seen):

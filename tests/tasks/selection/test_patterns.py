@@ -2,37 +2,27 @@
 
 import json
 import math
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from tests.support.runs.selections import past
 from tfgrpo.stores.experiences.store import PackStamp
 from tfgrpo.stores.files.lines import LineFile
-from tfgrpo.stores.numeric import two_decimals
 from tfgrpo.tasks.selection.history import (
     BEHAVIOUR,
-    MAX_TEXT_CHARS,
     VALIDITY,
     MemoryScope,
     Observation,
     PatternMemory,
-    Remembered,
     decide_stage,
-    rank_patterns,
-    record_round,
-    recorded_rounds,
     with_observation,
 )
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PACK = PackStamp("powl", "ab" * 32, "2026-01-01T12:00:00Z")
 SCOPE = MemoryScope("claims", "powl_footprint", simulated=False, pack=PACK)
-ROOT = Path(__file__).parents[3]
 
 
 def memory(tmp_path, scope=SCOPE):
@@ -66,29 +56,7 @@ def test_a_reward_is_finite():
             seen("a", reward)
 
 
-def test_structures_are_split_at_the_mean_and_one_lucky_draw_does_not_lead():
-    steady = None
-    for number in range(1, 9):
-        steady = with_observation(steady, seen("steady", 0.95), number)
-    others = (with_observation(None, seen(name, reward), at) for name, reward, at in (("lucky", 1.0, 3), ("bad", 0.1, 8)))
-    ranked = rank_patterns([steady, *others], 8)
-    names = [[each.structure for each in order] for order in (ranked.good, ranked.bad, ranked.tried)]
-    assert names == [["steady", "lucky"], ["bad"], ["steady", "bad", "lucky"]]
-
-
 # The file.
-
-
-def test_rounds_round_trip(tmp_path):
-    memory(tmp_path / "none").observe([], "s1")
-    assert memory(tmp_path / "none").read() == Remembered()
-    assert list(tmp_path.iterdir()) == []
-    memory(tmp_path).observe([seen("a", 0.9), seen("b", 0.2)], "s1")
-    memory(tmp_path).observe([seen("a", 0.1)], "s2")
-    read = memory(tmp_path).read()
-    assert read.round == 2
-    assert [(each.structure, each.count, each.mean) for each in read.patterns] == [("a", 2, 0.5), ("b", 1, 0.2)]
-    assert (tmp_path / "patterns.jsonl").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("other", [
@@ -116,42 +84,6 @@ def test_a_changed_line_does_not_count(tmp_path, damage):
     assert memory(tmp_path).read().patterns == ()
     memory(tmp_path).observe([seen("b", 0.5)], "s2")
     assert list(by_structure(memory(tmp_path).read())) == ["b"]
-
-
-def test_the_least_and_longest_ago_seen_are_dropped_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfgrpo.tasks.selection.history.MAX_PATTERNS", 2)
-    kept, over_long = memory(tmp_path), seen("d", 0.9, text="x" * (MAX_TEXT_CHARS + 1))
-    for number, observed in enumerate(([seen("a", 0.9), seen("a", 0.9)], [seen("b", 0.9)], [seen("c", 0.9), over_long])):
-        kept.observe(observed, f"s{number}")
-    assert list(by_structure(kept.read())) == ["a", "c"]
-
-
-WRITES = """if True:
-    import sys
-    from pathlib import Path
-    from tfgrpo.stores.experiences.store import PackStamp
-    from tfgrpo.tasks.selection.history import MemoryScope, Observation, PatternMemory
-    pack = PackStamp("powl", "ab" * 32, "2026-01-01T12:00:00Z")
-    scope = MemoryScope("claims", "powl_footprint", simulated=False, pack=pack)
-    for number in range(8):
-        found = [Observation(name, f"SEQUENCE({name})", 0.5) for name in ("a", sys.argv[2])]
-        PatternMemory(Path(sys.argv[1]), scope).observe(found, f"{sys.argv[2]}{number}")
-"""
-
-
-def test_processes_lose_no_observations_of_each_other(tmp_path):
-    command = [sys.executable, "-c", WRITES, str(tmp_path / "patterns.jsonl")]
-    writers = [subprocess.Popen([*command, name], cwd=ROOT) for name in "xy"]
-    assert [writer.wait() for writer in writers] == [0, 0]
-    read = memory(tmp_path).read()
-    assert (read.round, {name: each.count for name, each in by_structure(read).items()}) == (16, {"a": 16, "x": 8, "y": 8})
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"), [(0.575, "0.58"), (0.125, "0.13"), (1.0, "1.00"), (math.inf, "Infinity"), (0.994999, "0.99")]
-)
-def test_halves_are_rounded_up_as_the_digits_say(value, shown):
-    assert two_decimals(value) == shown
 
 
 def past_round(reward, answered, valid):
@@ -198,12 +130,3 @@ def test_a_stage_is_left_after_high_rounds_or_a_fall_and_behaviour_is_never_rewa
     decision = decide_stage(history, reference=reference)
     assert (decision.stage, decision.why) == (wanted, why)
     assert stage(history, reference=False, choice=BEHAVIOUR) == VALIDITY
-
-
-def test_rounds_are_read_in_order_and_by_kind_of_model(tmp_path):
-    path = tmp_path / "selections.jsonl"
-    rounds = [past("a"), past("b", simulated=False), past("c", chosen=None, reward=None, cost_usd=None)]
-    assert [record_round(path, each) for each in (*rounds, rounds[0])] == [True, True, True, False]
-    assert list(recorded_rounds(path, simulated=True)) == [rounds[0], rounds[2]]
-    assert list(recorded_rounds(path, simulated=False)) == [rounds[1]]
-    assert path.stat().st_mode & 0o777 == 0o600

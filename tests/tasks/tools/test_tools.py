@@ -8,7 +8,6 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 from tests.support.agents import agents, rogues
@@ -25,17 +24,6 @@ HERE = "tests.support.agents.agents"
 
 async def called(function, raw):
     return await run_tool(tool_from_function(function), raw, asyncio.to_thread)
-
-
-def test_the_signature_gives_the_schema_and_the_docstring_the_description():
-    spec = tool_from_function(agents.add).spec
-    assert (spec.name, spec.description) == ("add", "Add two whole numbers.")
-    assert spec.parameters["required"] == ["left"]
-    assert spec.parameters["additionalProperties"] is False
-    assert spec.parameters["properties"] == {
-        "left": {"type": "integer"},
-        "right": {"type": "integer", "default": 1, "description": "what to add"},
-    }
 
 
 @pytest.mark.parametrize(("function", "raw", "text", "ok", "cost"), [
@@ -108,14 +96,6 @@ def count(tree: Node) -> int:
     return 1 + sum(count(child) for child in tree.children)
 
 
-async def test_a_type_that_contains_itself_is_a_schema_and_an_argument():
-    parameters = tool_from_function(count).spec.parameters
-    Draft202012Validator.check_schema(parameters)
-    tree = {"tree": {"value": 1, "children": [{"value": 2, "children": [{"value": 3}]}]}}
-    assert not list(Draft202012Validator(parameters).iter_errors(tree))
-    assert (await called(count, json.dumps(tree))).text == "3"
-
-
 TOO_LONG = rogues.a_name_that_is_far_longer_than_any_vendor_takes_for_the_name_of_a_tool
 
 
@@ -143,17 +123,3 @@ def test_tools_are_loaded_by_reference_in_order_with_every_problem_at_once():
         tools_of(ActorSettings(kind="tools", tools=references))
     assert len(caught.value.problems) == 5
     assert "two tools named 'add'" in str(caught.value.problems[-1])
-
-
-@pytest.mark.parametrize("name", ["", "a b", "tool/../../x", "\N{SNOWMAN}", "x" * 5000])
-async def test_a_tool_the_model_made_up_is_answered_and_shown_in_short(tmp_path, name):
-    def script(request, key):
-        if key.turn == 0:
-            return kit.reply(None, calls=(ToolCall("c1", name, "{}"),), finish="tool_calls")
-        return request.messages[-1].content
-
-    actor = ToolActor([tool_from_function(agents.add)], max_turns=3)
-    rollout = await run_rollout(kit.spec(), 0, kit.runtime(script, tmp_path, actor=actor))
-    assert rollout.loss is None
-    assert "there are: add" in rollout.output
-    assert len(rollout.output) < 300

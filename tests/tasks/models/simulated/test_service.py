@@ -5,14 +5,11 @@ import time
 
 import pytest
 
-from benchmarks.generated_items import LEDGER, generate_items
-from benchmarks.ledger.world import TOOLS as BOOKS
 from tests.support.models.simulated_calls import ITEM, TOOLS, ask, content_of, in_process, request, schema
 from tfgrpo.tasks.models.simulated.puzzle import open_world
 
 ADVICE = [open_world("arithmetic").pitfalls[name].good_advice[0] for name in ITEM["metadata"]["pitfalls"]]
 LESSONS = "\n".join(["<lessons>", *(f"- {'Do' if a.polarity == 'do' else 'Avoid'}: {a.text}" for a in ADVICE), "</lessons>"])
-QUESTIONS = [item["prompt"] for item in generate_items(LEDGER, 12)]
 CHAT, RESPONSES, MESSAGES = DIALECTS = ("chat/completions", "responses", "messages")
 
 
@@ -88,19 +85,6 @@ async def test_usage_counts_request_and_reply_and_never_more_than_the_bytes_sent
     assert more["usage"]["prompt_tokens"] > plain["usage"]["prompt_tokens"] + 40
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-async def test_the_limit_ends_the_text_and_logprobs_are_those_of_its_tokens(name):
-    body = {key: part for key, part in request(temperature=0).items() if key != "max_tokens"}
-    async with in_process() as client:
-        whole, cut = await ask(client, {**body, "logprobs": True}), await ask(client, {**body, name: 5})
-    assert (cut["choices"][0]["finish_reason"], len(content_of(cut))) == ("length", 20)
-    assert (cut["usage"]["completion_tokens"], cut["choices"][0]["logprobs"]) == (5, None)
-    tokens = whole["choices"][0]["logprobs"]["content"]
-    assert "".join(token["token"] for token in tokens) == content_of(whole)
-    assert len(tokens) == whole["usage"]["completion_tokens"]
-    assert all(token["logprob"] <= 0.0 for token in tokens)
-
-
 async def test_words_are_embedded():
     answer = await posted("embeddings", {"model": "simulated", "input": ["the cat", "The  cat", "a dog"]})
     one, same, other = (row["embedding"] for row in answer.json()["data"])
@@ -167,34 +151,6 @@ async def test_every_dialect_gives_the_same_answers_plain_and_streamed(system):
 
 
 # Tools and structured output
-
-
-async def worked(client, body, spelt):
-    """The calls and the answer of a conversation with the real tools, whose results are spelt so."""
-    made = []
-    while calls := (message := (await ask(client, body))["choices"][0]["message"]).get("tool_calls"):
-        turns = [*body["messages"], message]
-        for call in calls:
-            made.append(function := call["function"])
-            result = BOOKS[function["name"]](**json.loads(function["arguments"]))
-            turns.append({"role": "tool", "tool_call_id": call["id"], "content": spelt(result)})
-        body = {**body, "messages": turns}
-    return made, message["content"].rpartition("Answer: ")[2]
-
-
-@pytest.mark.parametrize("spelt", [
-    repr, lambda value: "\n".join(map(json.dumps, value)) if isinstance(value, list) else str(value),
-    lambda value: "\n".join(json.dumps(each, indent=2) if isinstance(each, dict) else each for each in value)
-    if isinstance(value, list) else str(value),
-])  # fmt: skip
-async def test_a_question_is_worked_with_tools_however_frameworks_spell_their_results(spelt):
-    async with in_process(world=LEDGER) as client:
-        for prompt in QUESTIONS:
-            body = request(prompt, tools=TOOLS, temperature=0)
-            calls, answer = await worked(client, body, json.dumps)
-            assert {call["name"] for call in calls} <= {tool["function"]["name"] for tool in TOOLS}
-            assert len(calls) >= 1
-            assert (calls, answer) == await worked(client, body, spelt)
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "final"}}])
