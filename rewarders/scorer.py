@@ -222,6 +222,17 @@ class ItemScorer(ABC):
     def score_one(self, item: GraderInput) -> float | Verdict:
         """Return the score of one attempt. Raise ``RewardError`` where it has none."""
 
+    def grade_batch(self, inputs: Sequence[GraderInput], /) -> list[GradeResult]:
+        """Return a result for each input, in order: the form of graders elsewhere."""
+        results = []
+        for item in inputs:
+            score = self.score_one(item)
+            if isinstance(score, Abstained):
+                raise RewardError(score.reason)
+            number = score.score if isinstance(score, RewardScore) else score
+            results.append(GradeResult(item.sample_id, number, item.completion_index))
+        return results
+
 
 @dataclass(frozen=True, slots=True)
 class ScorerSource:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Self, TypeAlias
 
 from rich.console import Console as RichConsole
 from rich.console import Group
@@ -36,6 +36,7 @@ from tfgrpo.tasks.shapes import GroupResult
 
 FirstBatchFinding: TypeAlias = Literal["nothing right", "everything right", "nothing graded"]
 _log = logging.getLogger("tfgrpo.observer")
+_Event = ParamSpec("_Event")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,27 +265,35 @@ class Observer:
         """Handle the end of all events."""
 
 
+def _sent(event: Callable[Concatenate[Observer, _Event], None]) -> Callable[Concatenate[Observers, _Event], None]:
+    def send(self: Observers, /, *args: _Event.args, **kwargs: _Event.kwargs) -> None:
+        # A copy: the list shrinks when an observer raises.
+        for observer in tuple(self.observers):
+            try:
+                getattr(observer, event.__name__)(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - a view that breaks must not end a run that is being paid for
+                self.observers.remove(observer)
+                _log.warning("%s shows nothing more of this run: %r", type(observer).__name__, error)
+
+    return send
+
+
 class Observers(Observer):
     """Sends each event to several observers, in order. One that raises is logged and removed."""
 
     def __init__(self, *observers: Observer) -> None:
         self.observers = list(observers)
 
-    def __getattribute__(self, name: str) -> Any:
-        """Return what sends an event of ``Observer``; any other attribute as it is."""
-        if name.startswith("_") or name not in vars(Observer):
-            return super().__getattribute__(name)
-
-        def send(*args: Any, **kwargs: Any) -> None:
-            # A copy: the list shrinks when an observer raises.
-            for observer in tuple(self.observers):
-                try:
-                    getattr(observer, name)(*args, **kwargs)
-                except Exception as error:  # noqa: BLE001 - a view that breaks must not end a run that is being paid for
-                    self.observers.remove(observer)
-                    _log.warning("%s shows nothing more of this run: %r", type(observer).__name__, error)
-
-        return send
+    run_started = _sent(Observer.run_started)
+    waiting = _sent(Observer.waiting)
+    epoch_started = _sent(Observer.epoch_started)
+    group_done = _sent(Observer.group_done)
+    first_batch = _sent(Observer.first_batch)
+    lessons_stored = _sent(Observer.lessons_stored)
+    epoch_ended = _sent(Observer.epoch_ended)
+    decided = _sent(Observer.decided)
+    resumed = _sent(Observer.resumed)
+    closed = _sent(Observer.closed)
 
 
 SIMULATED_BANNER = "SIMULATED model: these figures show that the machine works, not that an agent got better"

@@ -5,6 +5,7 @@ import pickle
 import pytest
 
 from tests.support.rewards.scoring import built
+from tfgrpo.rewarders.graders import Grader
 from tfgrpo.rewarders.registry import GRADERS, build_scorer
 from tfgrpo.stores.errors import PipelineError
 
@@ -24,10 +25,13 @@ PROMISED = {
 
 
 @pytest.mark.parametrize("name", GRADERS)
-def test_every_name_builds_a_scorer_that_a_worker_process_can_make_again(name):
+def test_every_name_builds_a_scorer_that_other_systems_can_call_as_a_grader(name):
     scorer = built(name, **NEEDED.get(name, {}))
     assert (scorer.rewarder_id, scorer.place) == (name, "process" if name in ISOLATED else "inline")
     assert pickle.loads(pickle.dumps(scorer.source)) == scorer.source
+    grader = scorer.made_from
+    assert isinstance(grader, Grader)
+    assert grader.grade_batch([]) == []
     assert set(GRADERS) >= PROMISED
 
 
