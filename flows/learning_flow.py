@@ -55,11 +55,11 @@ from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 GroupWork: TypeAlias = Callable[[Runtime], Awaitable[GroupResult]]
 RunWork: TypeAlias = Callable[[RunContext, GroupWork], Any]
 """Starts a group's work on a runtime of its run, and returns its future: of this process, or of Dask."""
+# Task runs of a night. Each adds 20 kB or more to Prefect's database and takes CPU, so that a group is none of its own.
 _MOST_TASK_RUNS: Final = 50
-"""Task runs of a night. Each adds 20 kB or more to Prefect's database and takes CPU, so that a group is none of its own."""
+# Seconds that the end of a deployed run waits for a server that is down, to show the end on its page: as Prefect's client
+# does for the state, which gives up after about a minute, and that twice, since it may be in the middle of one write already.
 _PATIENCE_S = 150.0
-"""Seconds that the end of a deployed run waits for a server that is down, to show the end on its page: as Prefect's client does
-for the state, which gives up after about a minute, and that twice, since it may be in the middle of one write already."""
 
 
 def start_here(context: RunContext, work: GroupWork) -> Future[GroupResult]:
@@ -311,16 +311,16 @@ def _unbegun(error: TfgrpoError, fields: Mapping[str, Any], run: FlowRun | None)
     return report_unbegun(request, error, os.environ, listed_at=utc_now)
 
 
+# Seconds that a named server gets to answer at all.
 _ANSWER_S: Final = 20.0
-"""Seconds that a named server gets to answer at all."""
+# Seconds to register the flow run; a server on a busy machine with SQLite needs many.
 _BEGIN_S: Final = 60.0
-"""Seconds to register the flow run; a server on a busy machine with SQLite needs many."""
+# Seconds to take the end of the run and what is left of its artifacts.
 _END_S: Final = 15.0
-"""Seconds to take the end of the run and what is left of its artifacts."""
+# Longest wait without a line on the screen.
 _UNSEEN_S: Final = 3.0
-"""Longest wait without a line on the screen."""
+# Loggers that complain of a lost server once for every event; Prefect's environment has no level for them.
 _REPETITIVE: Final = ("prefect.events.clients", "EventsWorker")
-"""Loggers that complain of a lost server once for every event; Prefect's environment has no level for them."""
 
 
 def run_locally(

@@ -303,22 +303,22 @@ _POINT: Final = re.compile(
     r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+\.\d+|\d{1,3}(?:,\d{3}){2,}|0?\.\d+|\d+\.(?:\d{1,2}|\d{4,}))(?![\w.,]*\d)"
 )
 _THOUSANDS: Final = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\w.,]*\d)")
+# A pair, a list or an interval, whose commas are none of numbers.
 _BRACKETED: Final = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
-"""A pair, a list or an interval, whose commas are none of numbers."""
 _SPACED_LIST: Final = re.compile(r"\d,\s+\d")
 _MOST_LABELS: Final = 20
+# Between the labels of one cell: ``refund, damaged``.
 _SEVERAL: Final = re.compile(r"\s*[,;|]\s*")
-"""Between the labels of one cell: ``refund, damaged``."""
+# Words.
 _LONGEST_LABEL: Final = 6
-"""Words."""
+# What code, formulas and numbers have, and no label.
 _NO_LABEL: Final = re.compile(r"[()\[\]{}\\|<>=*^$;\"]|(?:^|\s)-\w|^[\d.,%€£ -]+$")
-"""What code, formulas and numbers have, and no label."""
+# What a label may have besides words: ``positive (4-5)``, ``A>B``.
 _REMARK: Final = re.compile(r"(?<=\w) \([\w ,/.-]{1,30}\)$|(?<=^[A-Z])(?:>>?|<<?|=)(?=[A-Z]$)")
-"""What a label may have besides words: ``positive (4-5)``, ``A>B``."""
+# Items that a label has on average, at least: fewer are names that happen to recur.
 _EACH: Final = 3
-"""Items that a label has on average, at least: fewer are names that happen to recur."""
+# Words of a reference beyond which few outputs repeat it word for word.
 _LONG: Final = 12
-"""Words of a reference beyond which few outputs repeat it word for word."""
 
 
 @dataclass(frozen=True, slots=True)

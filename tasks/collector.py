@@ -43,8 +43,8 @@ from tfgrpo.tasks.runtime.runtime import FATAL
 _T = TypeVar("_T")
 MaybeAwaitable: TypeAlias = _T | Awaitable[_T]
 GroupSink: TypeAlias = Callable[[RolloutGroup], None]
+# What ends the whole collection: bad input, and failures that every further call would share.
 _FATAL: Final = (ShapeError, ConfigError, *FATAL)
-"""What ends the whole collection: bad input, and failures that every further call would share."""
 _LOG: Final = logging.getLogger("tfgrpo.collector")
 
 

@@ -27,8 +27,8 @@ from tfgrpo.stores.telemetry.setup import TelemetryOptions, configure
 from tfgrpo.tasks.models.endpoint import ApiKey, scrubber
 from tfgrpo.tasks.models.simulated import simulated_app
 
+# Opens the judges of a mix, with what says to people what they spend.
 _Judges: TypeAlias = Callable[[Callable[..., object]], AbstractAsyncContextManager[JudgeOf]]
-"""Opens the judges of a mix, with what says to people what they spend."""
 
 
 def serve_data(  # noqa: PLR0913 - its options

@@ -97,8 +97,8 @@ class Unknown:
 
 _CAP_VARIABLES: Final = tuple(field.env for field in setting_fields() if field.env and field.key.startswith("budget."))
 _AGAIN_S: Final = 0.5
+# Seconds for which a server that is down is asked for the deployment of a run.
 _ANSWER_S: Final = 20.0
-"""Seconds for which a server that is down is asked for the deployment of a run."""
 _UNKNOWN: Final = Annotated[Any, AfterValidator(Unknown)]
 
 
@@ -115,8 +115,8 @@ def _is_unreported(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], FlowFailed | ParameterTypeError))
 
 
+# Parameters of the flow run that a worker started this process for.
 _of_run: Mapping[str, Any] = {}
-"""Parameters of the flow run that a worker started this process for."""
 # Set by a worker in the process of one flow run; the engine reads the flow's signature after it has imported this.
 if os.environ.get("PREFECT__FLOW_RUN_ID"):
     outlive_worker()

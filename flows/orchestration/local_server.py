@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 _HOST: Final = "127.0.0.1"
 _STOPPING_S: Final = 5.0
 _POLL_S: Final = 0.05
+# Marks the server as temporary for Prefect: no UI, and only the services that record runs.
 _MANNER: Final = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
-"""Marks the server as temporary for Prefect: no UI, and only the services that record runs."""
+# What no run needs, unless the environment asks for it: a second of a first start, and usage data sent to Prefect.
 _SPARED: Final = {"PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
-"""What no run needs, unless the environment asks for it: a second of a first start, and usage data sent to Prefect."""
+# The line of a traceback that names the error; more may follow.
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*: ")
-"""The line of a traceback that names the error; more may follow."""
 _PROGRAM: Final = f"import sys; sys.path += sys.argv[2:]; from {__name__} import serve_prefect; serve_prefect(int(sys.argv[1]))"
 _T = TypeVar("_T")
 _LOGIN: Final = re.compile(r"//[^/\s]*@")

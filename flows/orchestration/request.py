@@ -22,11 +22,11 @@ Control: TypeAlias = Literal["no-lessons", "neutral", "same"]
 Status: TypeAlias = Literal["finished", "stopped", "failed", "refused"]
 EXIT_CODES: dict[Status, int] = {"finished": 0, "failed": 1, "refused": 2, "stopped": 3}
 """``stopped``: budget, a first batch with nothing right, or interrupt; resumable. ``refused``: bad input, without any call."""
+# Options of a run that a selection has, too.
 _SHARED: Final = (
     *("model", "base_url", "out", "task_id", "actor", "pack", "packs_root", "world"),
     *("max_usd", "max_tokens", "max_calls", "seed", "dry_run"),
 )
-"""Options of a run that a selection has, too."""
 
 
 class FlowRequest(BaseModel):

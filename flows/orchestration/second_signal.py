@@ -18,8 +18,8 @@ import time
 from functools import partial
 from pathlib import Path
 
+# Seconds after the second signal for the process to end on its own.
 _GRACE_S = 2.0
-"""Seconds after the second signal for the process to end on its own."""
 
 
 def kill_after_second_signal(*, hangup_ends: bool) -> None:

@@ -305,13 +305,13 @@ def _details(
     }
 
 
+# Times, and values computed from times or from all lines of the task.
 _IGNORED: Final = frozenset(
     {
         *("latency_s", "latency_ms", "duration_s", "created_at", "decided_at"),
         *("stamp_signature", "signatures", "previous", "credit_lines", "credit_sha256"),
     }
 )
-"""Times, and values computed from times or from all lines of the task."""
 
 
 def compare_with_original(session: Session, message: str) -> tuple[Status, str]:
@@ -361,11 +361,11 @@ def _timeless(value: Any) -> Any:
     return [*map(_timeless, value)] if isinstance(value, list) else value
 
 
+# Before each of the three attempts.
 _PAUSES_S: Final = (0.0, 0.5, 2.0)
-"""Before each of the three attempts."""
 _ATTEMPT_S: Final = 3.0
+# Longest wait in all: Prefect gives a cancelled run 30 s to close its books.
 _LIMIT_S: Final = 10.0
-"""Longest wait in all: Prefect gives a cancelled run 30 s to close its books."""
 _MOST_LINES: Final = 10
 
 

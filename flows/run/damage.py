@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from tfgrpo.tasks.runtime.runtime import RunContext
 
 
+# Outcomes of attempts that have an answer in the journal.
 _ATTEMPTED: Final = frozenset({"scored", "ungraded"})
-"""Outcomes of attempts that have an answer in the journal."""
+# Endings of the files of a run; what was moved away, and locks, have others.
 _KEPT: Final = frozenset({".jsonl", ".json", ".html"})
-"""Endings of the files of a run; what was moved away, and locks, have others."""
 _ROLLOUTS: Final = "runs/*/rollouts.jsonl"
 _FIELDS = ("run_id", "task_id", "status", "settings", "sources", "seeds", "pack", "cohorts", "tfgrpo", "ledger")
 _TFGRPO = ("epochs", "experiences_written", "reward_scores", "per_tool_metrics")

@@ -66,8 +66,8 @@ from tfgrpo.tasks.shapes import GroupResult, GroupSpec
 Runner: TypeAlias = Callable[[Plan], AbstractContextManager[RunGroups]]
 """Provides the function that runs the groups of a batch, for the duration of a run."""
 _F = TypeVar("_F")
+# Groups submitted ahead, per concurrent rollout: enough that no slot waits for one.
 _AHEAD: Final = 2
-"""Groups submitted ahead, per concurrent rollout: enough that no slot waits for one."""
 _POLL_S: Final = 0.2
 
 
@@ -296,11 +296,11 @@ def _await_endpoints(session: Session) -> None:
     session.observer.waiting("the endpoint answers")
 
 
+# Items of which the manifest has the digest of each, 5 kB.
 _NAMED: Final = 512
-"""Items of which the manifest has the digest of each, 5 kB."""
 _DIGITS: Final = 10
+# Longest wait for other runs of the task to begin: one that was stopped by Ctrl-Z would stop all nights after it.
 _BEGINS_S: Final = 600.0
-"""Longest wait for other runs of the task to begin: one that was stopped by Ctrl-Z would stop all nights after it."""
 _PAID_BEFORE: Final = "nothing is sent: the run had finished, and its cost is that of before"
 _NIGHT_FIELDS: Final = ("night", "items", "night_before", "items_changed", "resumed_with_bytes")
 

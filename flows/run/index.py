@@ -38,10 +38,10 @@ SATURATED: Final = 3
 """Nights in a row that left what is in force as it was, and would have put nothing else: then a task is saturated."""
 _BEGINNING: Final = 4  # characters of a run's name, at least
 _NAMED: Final = 10
+# Files that make a directory a task.
 _OF_TASK: Final = ("*/runs/*/manifest.json", "*/experiences.jsonl")
-"""Files that make a directory a task."""
+# Files that say when a task was used.
 _USES: Final = ("*/runs/*/manifest.json", "*/state.json")
-"""Files that say when a task was used."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,8 @@ from tfgrpo.tasks.models.endpoint import await_endpoint, check_endpoint, endpoin
 from tfgrpo.tasks.runtime.runtime import RunContext
 from tfgrpo.tasks.tools.schema import ListedTool
 
+# ``model.wait_s`` of a deployment that does not set it: at night there is time, and no one who starts the run again.
 _DEPLOYED_WAIT_S: Final = 600.0
-"""``model.wait_s`` of a deployment that does not set it: at night there is time, and no one who starts the run again."""
 
 
 _COUNTED: Final = "as many as the task has begun"
@@ -340,8 +340,8 @@ MAY_CHANGE = (
 """Keys, or prefixes of keys, that may change when a run is resumed."""
 
 _LOCATION = ("out", "task_id")
+# A run without one was simulated, and stays so: OPENAI_BASE_URL may be set for other programs.
 _ADDRESS = "model.base_url"
-"""A run without one was simulated, and stays so: OPENAI_BASE_URL may be set for other programs."""
 _ASKED = ("command line", "environment")
 _MISSING = object()
 

@@ -32,8 +32,8 @@ _REASONING: Final = re.compile(
     r"(?i)(?!(?<=`)[^\s`]{5,14}`(?!`))"  # in backticks it is quoted
     r"(?:<(/?)(?:think|thinking|reasoning|thought|analysis|seed:think)>|(?-i:\[(/?)THINK\]|◁(/?)think▷))"
 )
+# Where the answer starts in the channels of gpt-oss, which come before it.
 _FINAL_CHANNEL: Final = re.compile(r"<\|channel\|>final(?:<\|[a-z]+\|>[^<]*)?<\|message\|>")
-"""Where the answer starts in the channels of gpt-oss, which come before it."""
 
 
 def any_of(name: str) -> str:
@@ -59,19 +59,19 @@ _TAG: Final = re.compile(
     r"(?is)<(?P<tag>answer|final_answer|solution)>(?P<inside>.*?)(?:</(?P=tag)>|<\\(?P=tag)>|\Z)"
     r"|\[ANSWER\](?P<bracketed>(?:(?!\[ANSWER\]).)*?)\[/ANSWER\]"
 )
+# How agents that write code or actions hand in their answer, at the end: ``final_answer("Paris")``, ``Finish[Paris]``.
 _CALL: Final = re.compile(
     r"(?i)\b(?:final_answer|finish|submit)[(\[](?P<quote>[\"'`]?)(?P<inside>[^\n]+?)(?P=quote)[)\]][ \t`]*\Z"
 )
-"""How agents that write code or actions hand in their answer, at the end: ``final_answer("Paris")``, ``Finish[Paris]``."""
 BOX: Final = re.compile(r"\\f?box(?:ed)?[ \t]{0,3}\{")
 _BETWEEN_BOXES: Final = re.compile(BOX.pattern + r"[^{}]*(?:\{[^{}]*\}[^{}]*)*\}")
 _MOST_BOXES: Final = 9
+# What there is between boxes, but for words and commas.
 _JOINS: Final = re.compile(r"\\(?:q?quad|text|[\[\](), ])|[ ${}]")
-"""What there is between boxes, but for words and commas."""
+# What makes two boxes one answer: ``x = \boxed{1}, \boxed{2}``.
 _JOINT: Final = re.compile(r"(?:[,;]|[,;]?and)(?:\w=)?")
-"""What makes two boxes one answer: ``x = \\boxed{1}, \\boxed{2}``."""
+# GSM8K's mark. A heading of Markdown looks the same: it counts before a number, or as the last line.
 _HASHES: Final = re.compile(r"(?m)^[ \t]*####[ \t]*(?=[^\s#])(?:(?=[-+$€£¥(\[\\]?[ \t]?[\d.])|(?=[^\n]*\s*\Z))")
-"""GSM8K's mark. A heading of Markdown looks the same: it counts before a number, or as the last line."""
 _SENTENCE: Final = re.compile(
     rf"""(?:คำตอบคือ|\bjibu\ ni\b
     |答案[是为為]|(?<![是为為])正确答案[是为為]?|(?<!不)[选選](?:择|擇)?(?=[A-J])|答えは|解答は|(?:정)?답은)[ \t:\uff1a]*
@@ -93,21 +93,21 @@ _WORDS_OF_LATEX: Final = re.compile(r"^\$?\\(?:text|mathrm|textbf|mathbf)\s?\{([
 FENCED: Final = re.compile(r"(?s)(?P<fence>`{3,9})(?!`)[\w+-]*(?P<inside>(?:(?!(?P=fence)).)*)(?P=fence)")
 OBJECT_LAST: Final = re.compile(r"(?<=[:\n])[ \t]*(?:```\w*\s*)?(?P<inside>\{[^{}]*\})[ \t\n]*(?:```[ \t]*)?\Z")
 """An object behind words, as the last thing: ``Here is the JSON: {"answer": 42}``."""
+# A program with something below: its ``answer = 6 * 7`` states nothing.
 _CODE: Final = re.compile(
     r"```(?!(?:json|la?te?x|markdown|md|output|plaintext|te?xt|yaml)\b)[A-Za-z][^\n`]*\n[^`]*(?:`(?!``)[^`]*)*```(?=\s*\S)"
 )
-"""A program with something below: its ``answer = 6 * 7`` states nothing."""
 _TOOL_CALL: Final = re.compile(r"(?s)<(tool_call|function_call)>\s*(?P<inside>.*?)\s*</\1>")
+# Keys of an object that say which value is the answer, in lower case with spaces for underscores.
 _KEYS: Final = ("answer", "final answer", "choice", "option", "label", "category", "class", "result", "prediction")
-"""Keys of an object that say which value is the answer, in lower case with spaces for underscores."""
 BESIDE_ANSWER: Final = re.compile(r"reason(?:ing)?|explanation|rationale|analysis|justification|thoughts?|confidence(?: \w+)?")
 """Keys of what an object has beside its answer."""
 _OPENS_OBJECT: Final = re.compile(r"(?m)^[ \t]*(?:```(?:json)?\s*)?\{\s{0,9}\"")
+# The answer in an object: ``"final_answer": "B"``.
 _FIELD: Final = re.compile(
     rf"""(?i)[\n{{,]\s*"(?:{"|".join(_KEYS[:4]).replace(" ", "[ _]")})"\s*:\s*(?:(?P<text>"[^"\n]*")"""
     r"""|(?P<bare>[^\s"{}\[\],]+))"""
 )
-"""The answer in an object: ``"final_answer": "B"``."""
 UNESCAPED: Final = str.maketrans({"\f": r"\f", "\b": r"\b", "\t": r"\t", "\r": r"\r"})
 r"""Commands of LaTeX that a model wrote without a second backslash are control characters in JSON: ``\frac``, ``\text``."""
 _FENCE_LINE: Final = re.compile(r"[ \t]*(?:```[\w+-]*|~~~[\w+-]*|\$\$|\\\[|\\\]|[-*_=|: \t]{3,}|</[a-z]\w*>)[ \t]*")
@@ -115,27 +115,27 @@ _REMARK_LINE: Final = re.compile(
     r"(?i)\[\d+\][: ]|【(?!答案|正确答案)\w{2,4}】|\W{0,4}(?:(?:check|verification|proof|note|sources?|explanation)\W{0,3}:"
     r"|\([^()]*[a-z]{3,} [a-z][^()]*\)\W*$)"
 )
+# A matrix, of whatever lines: one formula.
 _ENVIRONMENT: Final = re.compile(r"\\begin\{(\w*matrix|array|cases)\}[^$]{0,2000}?\\end\{\1\}")
-"""A matrix, of whatever lines: one formula."""
+# What follows the token that ends a reply, and that token: ``B</s>``.
 _ENDED: Final = re.compile(
     r"(?s)(?:</s>(?=\s*(?:<|\n|\Z))|<\|(?:im_end|endoftext|eot_id|end_of_text)\|>|<(?:eos|eoa|eot|end_of_turn)>|\[(?:EOS|EOA|EOT)\]).*\Z"
     r"|(?:<\|?end\|?>|\[END\])\s*\Z"
 )
-"""What follows the token that ends a reply, and that token: ``B</s>``."""
+# What Markdown crosses out: ``~~5~~ 6``.
 _STRUCK: Final = re.compile(r"(?<!~)~~(?=[^\s~])[^~\n]{1,200}~~(?!~)[ \t]*")
-"""What Markdown crosses out: ``~~5~~ 6``."""
+# A first line that announces the answer, above a line of its own and more below: ``Sure! Here it is:``.
 _OPENER: Final = re.compile(
     rf"(?i)\A(?!\W*(?:first|step|yes|no)\b)(?:[^\n]{{1,80}}:|(?:{any_of('openings')})\b[^\n]{{0,80}}[!,.])[ \t*_]*\n[ \t]*\n\s*"
     r"(?=\S[^\n]*\n[ \t]*\n\s*\S)"
 )
-"""A first line that announces the answer, above a line of its own and more below: ``Sure! Here it is:``."""
 MOST_BARE: Final = 5
 """Words of a line that is an answer as a whole."""
+# Where a model goes on with a question of its own, as base models do.
 _NEXT_QUESTION: Final = re.compile(r"(?i)\n[ \t]*\n(?=[ \t*#]*(?:question|problem|q|human|user)[ \t*]*\d*:)")
-"""Where a model goes on with a question of its own, as base models do."""
 _ASIDE: Final = re.compile(r"(?<=[^\s,;*/+^-]) \((?![A-J]\))[^()\n]*\)")
+# What was to be filled in, or left out: ``The answer is _____.``, ``The answer is ... B``.
 _BLANK: Final = re.compile(r"^(?:\.{3}|\u2026)\s+(?=\S)|^_{3,}(?:[.:]?\s+(?=\S))?|_{3,}(?=\W*$)")
-"""What was to be filled in, or left out: ``The answer is _____.``, ``The answer is ... B``."""
 _NEGATED: Final = re.compile(rf"(?i)(?:{any_of('not')}|isn't|n't)\b")
 REJECTED: Final = re.compile(r"(?i)(?<=\S),\s+(?:and\s+)?not\s+(?!only|just|necessarily|sure|sometimes)[^\n]{1,80}$")
 """What a statement rejects at its end: ``Paris, not London``."""
@@ -149,23 +149,23 @@ TAKES_BACK: Final = re.compile(
 """The beginning of a clause that may state another answer than what comes before it."""
 _BULLET: Final = re.compile(r"[ \t]*[-*\u2022] ")
 _TASK: Final = re.compile(r"(?i)\W*(?:calculate|compute|determine|evaluate|find|give|list|name|simplify|solve|state|write)\b")
+# The rest of a line below which the answer is: ``as follows:``, ``\[``.
 _ANNOUNCES: Final = re.compile(rf"(?i)(?:(?:as follows|the following|below)[ \t]*[:.]?)?(?:{_FENCE_LINE.pattern})?[ \t*_`]*")
-"""The rest of a line below which the answer is: ``as follows:``, ``\\[``."""
+# The beginning of a solution, of which the last line is the answer.
 _WORKED: Final = re.compile(r"(?i)[*_>\s]*(?:first|step|let|start|begin|we (?:first|have|need|start|begin))\b")
-"""The beginning of a solution, of which the last line is the answer."""
+# Before an answer that is not the reply's: ``its author's answer is``, ``a more direct answer is``.
 _OF_ANOTHER: Final = re.compile(r"(?:['\u2019]s|\b(?:an?|more|less|better))\s+(?:[a-z-]+\s+){0,2}\Z")
-"""Before an answer that is not the reply's: ``its author's answer is``, ``a more direct answer is``."""
 _LABEL_NOT: Final = re.compile(r"(?i)not?\b.")
+# What a reply says of its own answer: ``So the answer is correct.``
 _JUDGED: Final = re.compile(
     r"(?i)(?:indeed |also |therefore |thus )?(?:correct|right|verified|confirmed|reasonable|consistent|valid|checked)\b"
     r"(?=\W*(?:$|\n|[.!] ))"
 )
-"""What a reply says of its own answer: ``So the answer is correct.``"""
+# A conclusion from a result: ``the result is 24. Therefore, …``.
 _CONCLUDES: Final = re.compile(r"(?i)(?:[.!]\s|\n)[^\w\n]{0,5}(?:so|thus|therefore|hence|finally|then|in conclusion)\b")
-"""A conclusion from a result: ``the result is 24. Therefore, …``."""
 _CONCLUSION: Final = re.compile(r"(?i)\b(?:so|thus|therefore|hence)\b[ ,:]*")
+# What a prompt has before its last question.
 _BEFORE_QUESTION: Final = re.compile(r"(?s)\A.*(?:[.!?\n]\s|\A)(?=(?:(?![.!?]\s)[^\n])*\?)")
-"""What a prompt has before its last question."""
 _ANY_ORDER: Final = re.compile(r"(?i)\b(?:any order|order (?:does not|doesn't) matter|no particular order)\b")
 _ALL_ASKED: Final = re.compile(
     r"(?i)\b(?:all|every|solutions|roots)\b|\b(?:list|name) (?:the )?(?:[\w-]+ ){0,3}[\w-]+s\b|\bwhich \w+s\b"
@@ -467,8 +467,8 @@ def _embedded(text: str) -> list[Any]:
 
 
 _NO_LITERAL: Final = re.compile(r"""[ \t]*(?!(?:[bBrRuU]{1,2}['"]|True\b|False\b|None\b|set\b))[A-Za-z_<`]""")
+# Characters of a Python literal; the parser takes 2 seconds and half a gigabyte for a million.
 _MAX_LITERAL: Final = 200_000
-"""Characters of a Python literal; the parser takes 2 seconds and half a gigabyte for a million."""
 _ESCAPE: Final = re.compile(r"""\\(?:[\r\n\\'"abfnrtv0-7xNuU]|(.?))""", re.DOTALL)
 _RAW_STRING: Final = re.compile(r"""(?<!\w)(?:[bB]?[rR]|[rR][bB])['"]""")
 

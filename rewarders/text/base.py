@@ -35,11 +35,11 @@ _TICK, _CROSS = (
 _LETTERED: Final = re.compile(rf"[-*> ]*{OPTION_MARK.pattern}")
 _LISTED: Final = re.compile(r"(?i)\s*(?:[-*\u2022]|(?:step )?\d+[.):])\s")
 _OPENING: Final = re.compile(rf"(?i)(?:{any_of('openings')})\b")
+# The beginning of a clause with an answer: a clause about others does not withdraw it.
 _OPENS: Final = re.compile(rf"(?:^|[.!?:] |\b(?:so|but|thus|hence|therefore) ){DETERMINER.pattern}")
-"""The beginning of a clause with an answer: a clause about others does not withdraw it."""
 
+# What a reply says before its answer of another that is none: ``Not Rome but``, ``While Rome might seem right,``.
 _DISMISSES: Final = re.compile(rf"(?im)((?:^|(?<=[.!?:>] )|(?<=\")(?=\w))[ \t*_>]{{0,9}})(?:{any_of('dismissals')})(?=\S)")
-"""What a reply says before its answer of another that is none: ``Not Rome but``, ``While Rome might seem right,``."""
 _SAYS_NOT: Final = re.compile(r"(?i)(?:not?|non|yes|true|false)\b")
 
 

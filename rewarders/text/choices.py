@@ -274,27 +274,27 @@ class ChoiceReference(OptionReference):
 
 
 _SMALL_OPTIONS: Final = re.compile(r"(?m)^[ \t>*-]*[(\[]?a[.):\]]\s*\S")
+# A letter alone, beside options that the question shows with small ones; ``a`` not before a word.
 _SMALL_LETTER: Final = re.compile(r"(?<![\w'’.^*/+=-])(?:[b-hj]|[ai](?=\W*$|[;,.:)]))(?![\w'’^*/+=-]|\.\w| ?[=+*/<>^]|\()")
-"""A letter alone, beside options that the question shows with small ones; ``a`` not before a word."""
+# What denies that an option is the answer, and nothing of the option.
 _REJECTS: Final = re.compile(r"(?i)(?:\bnot|n't) (?:\w+ )?$")
-"""What denies that an option is the answer, and nothing of the option."""
+# What is said of an option.
 _PREDICATE: Final = re.compile(
     r"(?i)\W*(?:is|are|was|were|do|does|did|can|would|will)(?:n't| not)?\b((?:(?! but )[^.,;!?\n])*)"
 )
-"""What is said of an option."""
+# A letter before its option: ``B. Paris``, ``B--Paris``.
 _LETTER_OF_TEXT: Final = re.compile(r"[(\[]?([A-Ja-j])(?:[).:\]]\s*|\s?[-\u2013\u2014]{1,2}\s?)(?=\S)")
-"""A letter before its option: ``B. Paris``, ``B--Paris``."""
 _PRAISE: Final = re.compile(r" (?:is|was|seems) (?:(?:clearly|much|slightly|the) )*(?:best|better|correct|right)\b(?! or\b)")
+# The second of two letters, between which an answer leaves the choice: ``D) attic or E) shed``.
 _OR_LETTER: Final = re.compile(r"\bor \W{0,3}[A-J]\b")
-"""The second of two letters, between which an answer leaves the choice: ``D) attic or E) shed``."""
+# A choice with its reason, in one clause.
 _REASONED: Final = re.compile(r"(?s)(.*?),?\s+(?:because|since|as)\s+(?:(?!\b(?:but|so|yet)\b|[.;!?]\s).)*")
-"""A choice with its reason, in one clause."""
+# A second letter next to the first, which is then no answer alone: ``(A) or (B)``.
 _JOINED: Final = r"\s*(?:,|[/&]|,?\s*(?:and|or)\b)\s*(?:(?:and|or)\s+)?[(\[]?[A-J]\b"
-"""A second letter next to the first, which is then no answer alone: ``(A) or (B)``."""
 _LETTER_FIRST: Final = re.compile(rf"[(\[]?[A-Ja-j](?:[).\]:](?!{_JOINED})|(?!{_JOINED}),|\s+(?:because|since|as)\b)")
 _CLAUSE: Final = re.compile(r"[;.] |\n|,?\s*\b(?:while|whereas|but)\b")
+# A line of the answers to several questions: ``21. B``.
 _ANSWERS: Final = re.compile(r"(?im)^[^\w\n]{0,9}(\d{1,3})[^\w\n]{1,9}(?:(?:答案|answer)[^\w\n]{0,9})?([A-J])[^\w\n]*$")
-"""A line of the answers to several questions: ``21. B``."""
 _PARTED: Final = r"(?:[\s,;/&+.()\[\]{}|*\u3001\u060c\u0964]|\b(?:and|und|et|y|e)\b|[和与及와과])*"
 _LETTERS_ALONE: Final = re.compile(
     rf"{_PARTED}(?:(?:(?:options?|choices?)\b|选项|选){_PARTED})?(?:[A-J](?:{_PARTED}[A-J])*|[a-j](?:\W+[a-j])+){_PARTED}"

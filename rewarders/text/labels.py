@@ -287,42 +287,42 @@ def _numbered(labels: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     return {key: (match[1], match[2] or match[3]) for key, match in parts.items()} if is_one else {}
 
 
+# A label that is a word with a number or a letter: ``p1``, ``level 2``, ``speaker b``.
 _NUMBERED: Final = re.compile(r"([a-z]+)(?:[ _-]?(\d{1,2})|[ _-]([a-z]))")
-"""A label that is a word with a number or a letter: ``p1``, ``level 2``, ``speaker b``."""
 
+# Where an answer is followed by its reason: ``It is negative. Reasoning: …``.
 _EXPLAINED: Final = re.compile(r"(?i)(?<=[.!\n])\s*\**(?:Explanation|Justification|Rationale|Reason|Reasoning)\**:")
-"""Where an answer is followed by its reason: ``It is negative. Reasoning: …``."""
+# What a label has in brackets, in plain form: ``positive (4-5``.
 _REMARK: Final = re.compile(r" \([^()]*$")
-"""What a label has in brackets, in plain form: ``positive (4-5``."""
+# What may be answered, and a reason: ``The answer (yes or no) is``, ``his aunt (since she is his mother's sister)``.
 _ASIDE: Final = re.compile(r"(?<=\w) \((?:[^()\n]{1,30}\bor\b[^()\n]{1,30}|(?:as|because|since)\b[^()\n]{1,200})\)")
-"""What may be answered, and a reason: ``The answer (yes or no) is``, ``his aunt (since she is his mother's sister)``."""
+# What a sentence has before or beside its answer: ``As an AI, I …``, ``If it were …, it would …``.
 _BY_THE_WAY: Final = re.compile(
     r"(?i)(?:^|(?<=[.!?]\s))(?:(?:as an? [^,.:!?\n]{1,40}|to be (?:safe|sure|fair|clear|honest)|to answer your question"
     r"|if i (?:see|read|understand|recall) [^,.:!?\n]{1,30}|after careful consideration|first(?=, i )"
     r"|you(?:'re| are) right[^,.:!?\n]{0,20})[,:]\s|if [^.!?\n]*\bwould\b[^.!?\n]*)"
     r"|(?<=\wed) before (?:it|they|he|she) [^.,;!?\n]*|-(?=(?:severity|priority|risk|level|quality|impact|urgency)\b)"
 )
-"""What a sentence has before or beside its answer: ``As an AI, I …``, ``If it were …, it would …``."""
+# Says nothing of the question: ``the correct year``.
 _ATTRIBUTE: Final = re.compile(r"(?:in)?correct (?!(?:as|because|since|and|in|for|if)\b)[a-z0-9]")
-"""Says nothing of the question: ``the correct year``."""
+# A question for an error, to which ``correct`` says no; not the one whether it is right or wrong.
 _ERROR_ASKED: Final = re.compile(
     r"(?is)\A(?!.*\bor\W+(?:in)?correct|.*correct\W+or\b|.*\bor (?:right|wrong))"
     r".*\b(?:errors?|mistakes?|wrong|incorrect|flaws?)\b"
 )
-"""A question for an error, to which ``correct`` says no; not the one whether it is right or wrong."""
+# Before what there is no sign of: ``no mention of school``.
 _NO_SIGN: Final = re.compile(
     r"(?:^|\s)no $|\bno (?:\w+ ){1,6}(?:such as|like) $"
     r"|\bno (?:mention|signs?|evidence|indications?|hints?|traces?) of (?:\w+ )?$"
 )
-"""Before what there is no sign of: ``no mention of school``."""
 _IS: Final = re.compile(
     r"\b(?:is|are|was|were|be|(?<!such )as|under|category|class|label|sentiment):?"
     r" (?:(?:an?|the|clearly|mostly|overall|very) )*$"
 )
+# With the one before: around a label that something is said to be.
 _IS_ALL: Final = re.compile(r"\W*(?:$|(?<=[.,;:!?)\n])\s|(?:because|since|as|in|for|here|overall|and|with)\b)")
-"""With the one before: around a label that something is said to be."""
+# A field as the last thing: ``It sounds fine. Sentiment: positive``.
 _FIELD_LAST: Final = re.compile(r"(?:^|[.;!] )\W{0,3}(?!Not|Wrong)[A-Z][A-Za-z ]{2,20}:\W*([^:.;!?]{1,40}?)[*_`.\"' ]*$")
-"""A field as the last thing: ``It sounds fine. Sentiment: positive``."""
 _BLOOD_GROUPS: Final = ("A+", "A-", "B+", "B-", "AB+", "AB-", "O+", "O-")
 _TRUTH_LETTERS: Final = {"y": "yes", "t": "yes", "n": "no", "f": "no"}
 _CLAUSE_ENDS: Final = re.compile(r"\s*(?:[,.;:!()]|-+\s|because\b|since\b|as\b)")

@@ -16,8 +16,8 @@ from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, any_of
 from tfgrpo.rewarders.text.rules import Beside, Surroundings
 
 DecimalMark: TypeAlias = Literal[".", ","]
+# Longer runs of digits, and powers with more digits, are not read.
 _MAX_DIGITS: Final = 400
-"""Longer runs of digits, and powers with more digits, are not read."""
 _MARKS: Final = str.maketrans(
     "\u2212\u2010\u2011\u2012\u2013\ufe63\uff0d\uff0b\uff05\u066a\uff0e\uff0c\u2044\u2215", "-------+%%.,//"
 )
@@ -65,6 +65,7 @@ _IN_DOLLARS: Final = re.compile(
     r"\$(?=[^$\n\\]*\\[A-Za-z])([^$\n]*)\$|(?<![\w\\$])\$(?!\s)((?:[^$\n\\A-Za-z]|(?<![A-Za-z])[A-Za-z](?![A-Za-z]))+)(?<!\s)\$(?!\d)"
 )
 _WITH_COMMA: Final = re.compile(r"(?<![\w.,])\d[\d.,]*\d(?!\w)")
+# Metric units by their spellings, which differ by letter case: the base, the unit with its prefix, and the factor.
 _METRIC: Final = {
     spelled: (base, prefix and f"{prefix}{symbols.split()[0]}", Fraction(size))
     for base, (symbols, words) in VOCABULARY["metric"].items()
@@ -75,7 +76,6 @@ _METRIC: Final = {
         *(f"{word}{each}{s}" for each in words.split() for s in ("", "s")),
     )
 }
-"""Metric units by their spellings, which differ by letter case: the base, the unit with its prefix, and the factor."""
 UNITS: Final[Mapping[str, str]] = {spelled: unit or base for spelled, (base, unit, _) in _METRIC.items()} | {
     name: names.split()[0] for names in VOCABULARY["units"] + VOCABULARY["currencies"] for name in names.split()
 }

@@ -15,20 +15,20 @@ _OPTION_SIGNS: Final = (LETTERS, LETTERS.lower(), "123456789")
 _OPTION_LINE: Final = re.compile(
     r"(?m)^[ \t>*-]*[(\[]?([A-Ja-j]|[1-9])(?:[.:][ \t]+|[.:\u3001](?=[^\x00-\u1fff])|[ ]?[)\]]:?[ \t]*)(\S.*?)[ \t]*$"
 )
+# Between two options of a line.
 _NEXT_OPTION: Final = re.compile(r"(?<=\S)[ \t\u3000]{2,9}(?=[(\[]?[B-J][.:)\]\u3001])")
-"""Between two options of a line."""
+# Signs as wide as Chinese ones, and brackets of Chinese, in ASCII.
 _WIDE: Final[Mapping[int, str]] = {
     **{ord(sign) + 0xFEE0: f"{sign} " if sign in ".,:;" else sign for sign in map(chr, range(0x21, 0x7F))},
     **dict(zip((0x3010, 0x3011, 0x300C, 0x300D), "[][]", strict=True)),
 }
-"""Signs as wide as Chinese ones, and brackets of Chinese, in ASCII."""
+# What is before an option within a line, by its sign.
 _MARKS: Final = {
     sign: re.compile(rf"""(?<![^\s,;'"?\u3000-\u9fff])[(\[]?{sign}{ends}(?=\S)""")
     for signs in _OPTION_SIGNS
     for ends in (r"(?:[.:][ ]+|[.:\u3001](?=[^\x00-\u1fff])|[ ]?[)\]][ ]*)" if signs is LETTERS else r"[ ]?[)\]][ ]*",)
     for sign in signs
 }
-"""What is before an option within a line, by its sign."""
 _EXCEPTION: Final = re.compile(r"(?i)(?:\b(?:not|except|nicht|kein\w*)\b|n't\b)[^.!?\n]*(?:[?:]|$)")
 _LETTER: Final = re.compile(
     r"""(?:^|(?<=[\s(\[*"'>:]))(?:(?:option|choice|answer|letter)[ ]+)?[(\["'*]*
@@ -37,8 +37,8 @@ _LETTER: Final = re.compile(
         |^(?=.\)\s))(?P<lower>[a-j]))[)\]}."':,;!*\u3001\u3002\u060c\u0964]*(?=\s|$)""",
     re.VERBOSE,
 )
+# A letter that is no Latin one.
 _SCRIPT: Final = r"[^\W\x00-\u02ff]"
-"""A letter that is no Latin one."""
 _SCRIPT_BEGINS: Final = re.compile(rf"(?<={_SCRIPT})(?=[(\[]?[A-J](?![A-Za-z0-9'+#]))")
 _SCRIPT_ENDS: Final = re.compile(rf"(?<![A-Za-z0-9'])([A-J][)\].:,;\u3001\u3002\u060c]*)(?={_SCRIPT}|[(\[])")
 _NO_VERB: Final = re.compile(r"\s+(?!(?:or|and|is|because|since|fits|seems)\b)[a-z]")
@@ -158,22 +158,22 @@ _FIELD_LINE: Final = re.compile(
     r"[ \t>*_#•-]*(?P<name>[^\W\d_][^:|\n]{0,40}?)[ \t*_]*(?:\||:)(?=[ *_])[*_]*[ \t]+(?P<value>\S.*)"
 )
 _MOST_FIELDS: Final = 50
+# Of a question that are searched.
 _MOST_WORDS: Final = 400
-"""Of a question that are searched."""
+# Between the words of a name: ``unitPrice``, ``unit_price``.
 _NO_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?:(?![,;(\n])[_\W])+")
-"""Between the words of a name: ``unitPrice``, ``unit_price``."""
+# A question, behind what it supposes: ``Given the country Peru, what …``.
 _ASKS: Final = re.compile(
     r"(?is)(?:.*?\b(?=(?:what|which|who(?:m|se)?|when|where|how|extract|find|give|return|state|identify|determine|tell)\b))?"
     r"(.+?)(?:[?!:\n]|\.\s|\Z)"
 )
-"""A question, behind what it supposes: ``Given the country Peru, what …``."""
 _IS_NAME: Final = re.compile(r"[^\W\d]{2}")
+# Fields that repeat what was given.
 _GIVEN: Final = re.compile(r"text|question|prompt|input|sentence|id")
-"""Fields that repeat what was given."""
+# Between two that are both asked for.
 _BESIDE: Final = re.compile(r"(?:and|or)(?: the| its)?|,.*|")
-"""Between two that are both asked for."""
+# Between two of which the second is asked for: ``the employee's start date``.
 _OWNS: Final = ("", "s")
-"""Between two of which the second is asked for: ``the employee's start date``."""
 
 
 def field_asked_for(output: str, prompt: str) -> str | None:

@@ -237,24 +237,24 @@ class ListReference(Reference):
 
 _POINT: Final = re.compile(r"(?:\\left)?[(\[](?=[^()\[\]]*\d)[^()\[\]]*[)\]]")
 _BETWEEN_POINTS: Final = r"(?:[,;$\s]|and\b|\\(?:q?quad|[,;\s()]|text\s?\{\s?and\s?\}))*"
+# Several points: ``(1, 2), (3, 4)``.
 _POINTS: Final = re.compile(rf"{_POINT.pattern}(?:{_BETWEEN_POINTS}{_POINT.pattern})+")
-"""Several points: ``(1, 2), (3, 4)``."""
+# Those of the coordinates of a point: ``(x, y) = (3, 4)``.
 _NAMES: Final = re.compile(r"^[$\s]*\([A-Za-z, ]+\)\s*=\s*")
-"""Those of the coordinates of a point: ``(x, y) = (3, 4)``."""
 _POINTS_ASKED: Final = re.compile(r"(?i)\bordered (?=pair|triple|quad|tuple|n-)")
+# Between the solutions of an equation: ``x = 2 or x = 3``.
 _ROOTS: Final = re.compile(r"(?i)\b(?P<name>[a-z]\w{0,3}) ?= ?([^=,]{1,30}?)\$?,? (?:or|and) \$?(?P=name) ?= ?(.{1,60})")
-"""Between the solutions of an equation: ``x = 2 or x = 3``."""
+# Two solutions in one: ``x = 1 ± 2``.
 _EITHER_SIGN: Final = re.compile(r"(?:^|[=$ ])(-?(?:\d+(?:\.\d+)?)?)\s?(?:\\pm|±)\s?(\d+(?:\.\d+)?)\W{0,9}$")
-"""Two solutions in one: ``x = 1 ± 2``."""
 _SETS_ASKED: Final = re.compile(r"(?i)\b(?:interval|domain|range|solve|inequalit\w+|values)\b")
 _VARIABLE: Final = re.compile(r"\b([A-Za-z]) ?=")
 _ANGLES: Final = re.compile(r"\\langle\b(.*?)\\rangle\b")
+# Before a list that is multiplied: ``2(3, 4)``, ``-(3, 4)``, but neither ``**(3, 4)**`` nor ``- (3, 4)``.
 _FACTOR: Final = re.compile(r"[\d)]\s*$|[\w)]\s*[*/\u00b7\u00d7]\s*$|[-+\u2212]$")
-"""Before a list that is multiplied: ``2(3, 4)``, ``-(3, 4)``, but neither ``**(3, 4)**`` nor ``- (3, 4)``."""
+# What is around and between objects that are a list together: each in its tag, or one below the other.
 _BETWEEN_OBJECTS: Final = re.compile(
     r"(?m)</?(?:tool|function)_?calls?>|^[ \t]*```\w*[ \t]*$|(?<=\})[ \t]*(?:,[ \t]*)?\n\s*(?=\{)"
 )
-"""What is around and between objects that are a list together: each in its tag, or one below the other."""
 INTEGER_ASKED: Final = re.compile(r"(?i)\b(?:integer|remainder|how many)\b")
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 from tfgrpo.rewarders.text.answers import any_of, last_question
 from tfgrpo.stores.errors import RewardError
 
+# ``unclear``: two readings, no score. ``none``: wrong, and nothing of the kind of the reference is stated.
 _Verdict: TypeAlias = Literal["right", "wrong", "unclear", "none"]
-"""``unclear``: two readings, no score. ``none``: wrong, and nothing of the kind of the reference is stated."""
 
 
 class Compared(NamedTuple):
@@ -234,6 +234,7 @@ ABOUT: Final = re.compile(
     r"|(?<!which)(?<!that)(?<!it)(?<!this) is the (?:correct |right )?answer)\b"
 )
 ABOUT_IT: Final = r"\b(?:(?:asks?|asked|question) (?:is )?about|(?:search|look)(?:ing)? (?:up|for))\b"
+# A text that says that there is nothing, or that it is not known.
 _ABSENT: Final = re.compile(
     r"(?:there (?:is|are) )?(?:none|nothing|null|nil|n/a|no answer)"
     r"|(?P<unknown>unknown|unanswerable|not (?:known|given|stated|mentioned|available|found|specified|provided)"
@@ -241,11 +242,11 @@ _ABSENT: Final = re.compile(
     r"|(?:it |this |the question )?(?:cannot|can't|can not) be (?:determined|answered|known)[^.;]*"
     r"|the (?:document|text|context|passage) does(?: not|n't) (?:state|mention|say|give|specify|provide)[^.;,]*)"
 )
-"""A text that says that there is nothing, or that it is not known."""
 NEGATION: Final = re.compile(
     rf"\b(?:{_NOT}|no|none|nobody|nothing|un(?:known|clear|stated)|empty|without|isn|aren)\b|n't\b|cannot"
 )
 _ENDLESS: Final = r"[+]?∞|infinity|infinitely many(?: solutions)?|infinite"
+# What a problem may come to other than a value: nothing, no meaning, no end.
 _OUTCOMES: Final = tuple(
     (re.compile(wanted), re.compile(rf"(?:^|.* )(?:{end or wanted})", re.DOTALL))
     for wanted, end in (
@@ -254,7 +255,6 @@ _OUTCOMES: Final = tuple(
         (_ENDLESS, f"{_ENDLESS}|diverges"),
     )
 )
-"""What a problem may come to other than a value: nothing, no meaning, no end."""
 _COMPARED: Final = re.compile(
     rf"\b((?:(?:more|less|fewer) )?\w+ than|{_THAN_ABROAD})\b(?:(?![,.;] | and | but | (?:is|are|was|were|did|does) )[^\n])*"
 )

@@ -26,8 +26,8 @@ MARKUP: Final = re.compile(
     r"\*\*|__(?!\w{1,80}__\.[a-z]|\.[a-z])|`|<[^<>@:]{1,20}>(?=\*{0,2}\w)|(?:(?<=[\w.])|(?<=\w\*\*))<[^<>@:]{1,20}>|\ufe0f"
 )
 """A tag is markup where it touches a word: ``<b>Paris</b>``, but not in ``the tag <b>``."""
+# Subscript of a chemical formula in LaTeX: ``H_2O``.
 _SUBSCRIPT: Final = re.compile(r"(?<![a-z]{2})(?<=[A-Za-z)}\]])_\{?(\d+)\}?")
-"""Subscript of a chemical formula in LaTeX: ``H_2O``."""
 BOLD: Final = re.compile(r"\*\*([^*\n]+)\*\*")
 QUOTES: Final = str.maketrans(
     "\u2018\u2019\u2032\u201c\u201d\u2033\u00ab\u00bb\u201e\u2010\u2011\u2012\u2013\u2014\u2212\u207b\u208b\u266f\u266d",
@@ -39,6 +39,7 @@ _LEAD: Final = re.compile(r"^(?:=>|[=>|]) (?=\S)")
 
 CODE: Final = "xcodex"
 """What stands for a reference of code where an answer has it as it is written."""
+# What only code has, of which every sign counts.
 _IS_CODE: Final = re.compile(
     r"""(?P<exact>\\(?:[dDwWsSbB](?![a-z])|\.) | \[\^?\w-\w+\] | \w<\w+>(?![^<]*</) | \A\^\S*\$\Z)   # a regular expression
     | \A[!-/:-@\[-^{-~\s]+\Z | \A[(\[][^()\[\]]*∞[^()\[\]]*[)\]]\Z                           # signs; an interval
@@ -47,7 +48,6 @@ _IS_CODE: Final = re.compile(
     | \w\s?(?:&&|[=!]=)\s?\w | (?:[a-z]\s|\A)-{1,2}[A-Za-z]                                        # a condition, an option""",
     re.VERBOSE,
 )
-"""What only code has, of which every sign counts."""
 _OF_CODE: Final = re.compile(r"(?<!\S)-{1,2}\w[\w-]*|\w+|\s+|&&|[=!]=|.")
 _QUOTE_IN_CODE: Final = "['\"\u2018\u2019\u201c\u201d]"
 _IN_CODE: Final = {"'": _QUOTE_IN_CODE, '"': _QUOTE_IN_CODE, "-": "[-\u2010-\u2015\u2212]", "∞": r"(?:∞|\\{1,2}infty\b)"}
@@ -137,26 +137,26 @@ _SCRIPTS_MEET: Final = re.compile(rf"(?<=[{UNSPACED}])(?=[a-z\d])|(?<=[a-z\d])(?
 _QUOTED: Final = re.compile(r"(?<!\S)([\"*_])([A-Za-z][^\"*_\n]*)\1(?!\S)")
 _SPACED_UNIT: Final = re.compile(r"(?<=\d) ([a-z]{1,3})\b")
 _SPACED_SIGN: Final = re.compile(r" ?([-+=<>*/|§°%'\"(){}\[\]:]) ?")
+# That of an ion or a footnote; powers are formulas, which are not compared as texts.
 _SUPERSCRIPT: Final = re.compile(r"(?:(?<=[^\W\d_])\^\{?(?=\d)|(?<=[^\W_])\^\{?(?=[+-]))([\d+-]{1,3})\}?")
-"""That of an ion or a footnote; powers are formulas, which are not compared as texts."""
+# Initials: ``U.S.A.``, ``Ph.D.``, ``J. R. R.``
 _DOTTED: Final = re.compile(r"(?i)\b(?:(?:[A-Z]\. ?)+[A-Z]\.|(?:[A-Z][a-z]?\.)+[A-Z]\b)")
-"""Initials: ``U.S.A.``, ``Ph.D.``, ``J. R. R.``"""
 ORDINAL: Final = re.compile(r"\b(?:(?:[a-z]+ty[ -])?[a-z]*(?:th|first|second|third)|\d+(?:st|nd|rd|th))\b")
 _SPAN: Final = re.compile(r"(?:(?<=\d)|(?<=bc))( ?)(?:[-:]|\b(?:to|until|through)\b)\1(?=\d)")
 _BETWEEN_TWO: Final = re.compile(r"\bbetween (?=\d)([^ ]{1,20}) and (?=\d)")
+# What is written or not: the protocol of a host, the ``v`` of a version, a dot of ``v.``, a paragraph sign.
 _DROPPED: Final = re.compile(
     r"^https?://(?=[\w.-]+$)|^(?:https?://(?:dx\.)?doi\.org/|doi: ?)(?=10\.\d)"
     r"|\bv(?=\d+\.\d)|(?<=\w)/$|(?<=\d0)'(?=s\b)|(?<= v)s?\.(?= )|§+ ?|^tel:|(?<=\d) ?\(0\) ?(?=\d)"
 )
-"""What is written or not: the protocol of a host, the ``v`` of a version, a dot of ``v.``, a paragraph sign."""
 _NOTE: Final = re.compile(r"\b([a-g])[ -](sharp|flat)\b")
 _ENDINGS: Final = {*VOCABULARY["endings"].split(), ""}
 _STROKES: Final = str.maketrans("łøđðħ", "loddh")
 _UMLAUTS: Final = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "æ": "ae", "å": "aa"})
 NAMES_OF_DAYS: Final = {name: names.split()[0] for names in VOCABULARY["days"] + VOCABULARY["months"] for name in names.split()}
 _INITIAL: Final = re.compile(r"\b([^\W\d_])\. ?(?=[^\W\d_])|,? \b([js])n?r\b\.?|\b(dr|mrs?|ms|prof|st)\.(?= )")
+# The years of a season: ``1951-52``, ``1951/1952``.
 _SHORT_YEAR: Final = re.compile(r"(?<![\w.,/-])(1[5-9]|20)(\d\d)[-/](?:\1)?(\d\d)(?![\w/-]|[.,]\d)")
-"""The years of a season: ``1951-52``, ``1951/1952``."""
 
 
 def is_form_of(one: str, other: str) -> bool:
@@ -242,10 +242,10 @@ def with_parts_alike(text: str) -> str:
     return _BETWEEN_LETTERS.sub(" ", _BESIDE_DIGITS.sub("", _BETWEEN_DIGITS.sub("·", text)))
 
 
+# What one writes in a name, and another does not: ``Oh! What a Lovely War``, ``Kiss Me, Kate``.
 _WITHIN_NAMES: Final = re.compile(
     r"[,()]|(?<=[^\W\d]):(?=\w)|(?<=[^\W\d_]{2})-(?=[^\W\d_]{2})|(?<=[^\W\d_])[!?](?= )|/(?!\d)|\b(?:of|the|von|van) "
 )
-"""What one writes in a name, and another does not: ``Oh! What a Lovely War``, ``Kiss Me, Kate``."""
 ALIKE: Final[tuple[Callable[[str], str], ...]] = (
     american,
     _numbered,
@@ -266,30 +266,30 @@ ALIKE: Final[tuple[Callable[[str], str], ...]] = (
 """Forms in which two spellings may be the same: a list without commas, ``ue`` for ``ü``, a reaction without spaces."""
 _SIGN_OF_BASE: Final = {"2": "b", "8": "o", "16": "x"}
 _BASES: Final = {word: str(value) for word, value in VOCABULARY["numbers"].items() if 1 < value < 17}
+# The base of a number that is asked for: ``in base eight``.
 _BASE_ASKED: Final = re.compile(rf"(?i)\b(?:(binary)|(octal)|(hexadecimal)|base[- ]?\$?(\d+|{'|'.join(_BASES)}))\b")
-"""The base of a number that is asked for: ``in base eight``."""
 _ADDRESS_ENDS: Final = re.compile(r"^(?:https?:/+)?(?:www\.)?|/$")
 TITLES: Final = any_of("titles")
 TITLE: Final = re.compile(rf"^(?:{TITLES}) (?=[^ ]+ [^ ])")
+# A name, with or without its legal form.
 _COMPANY: Final = re.compile(
     r"(?s)^(.*?)(?:,? (inc|incorporated|corp|corporation|co|company|ltd|limited|llc|plc|gmbh|ag|kg|sa|bv))?\.?$"
 )
-"""A name, with or without its legal form."""
+# A text with a remark before or behind it: ``World Health Organization (WHO)``.
 _REMARK: Final = re.compile(
     r"(?i)(?:\((?P<before>[^()]+)\) )?(?P<bare>[^()]+?)(?: \((?:(?:or|accept|also):? )*(?P<behind>[^()]+)\))?"
 )
-"""A text with a remark before or behind it: ``World Health Organization (WHO)``."""
+# What is no remark in brackets: ``iron (III)``, ``Article 5 (a)``.
 _ENUMERATED: Final = re.compile(r"[A-Za-z]|[IVXLivxl]+|\d{1,3}|.*[=<>;].*")
-"""What is no remark in brackets: ``iron (III)``, ``Article 5 (a)``."""
+# Words with capitals, and what is between them: ``Leonardo da Vinci``.
 _NAME: Final = re.compile(r"[^\W\d_a-z]\S*(?: (?:d[aeiu]|de[lr]|von|van|l[ae]|of|the|and|\W*[^\W_a-z]\S*))* \W*[^\W_a-z]\S*")
-"""Words with capitals, and what is between them: ``Leonardo da Vinci``."""
+# Words of a name that is looked for within a sentence, and one more.
 _MOST_NAMES: Final = 6
-"""Words of a name that is looked for within a sentence, and one more."""
 CallsBeside: TypeAlias = Literal["same", "more", "others", ""]
+# What parts calls from the prose above and below them.
 _BETWEEN_BLOCKS: Final = re.compile(r"(?m)\n[ \t]*\n|:[ \t]*\n|^[ \t]*```[^`\n]*$")
-"""What parts calls from the prose above and below them."""
+# An argument with its name; calls without are formulas: ``f(2)``, ``O(n)``.
 _NAMED: Final = re.compile(r"[(,][\w ]{1,60}=(?!=)")
-"""An argument with its name; calls without are formulas: ``f(2)``, ``O(n)``."""
 _AROUND_CALLS: Final = " \t\n`;"
 
 

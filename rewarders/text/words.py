@@ -635,26 +635,26 @@ _FIELD: Final = re.compile(r"\W*[A-Za-z][\w ]{0,30}\W*[:|]\s+(\S+(?: [^\s|]+){0,
 _NAMED_NUMBER: Final = re.compile(r"[^\d:,\n]+[:,] \W?\d[^:\n]*")  # Berlin: 3.6 million
 _FENCED: Final = re.compile(r"(?ms)^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$")
 _LIST_BELOW: Final = re.compile(r":\s*((?:\n[ \t]*(?:[-*\u2022]|\d+[.)])[ \t][^\n]*){2,})\Z")
+# A text in single quotes, of which the last one is no possessive: ``'Friends'``.
 _IN_QUOTES: Final = re.compile(r"(?<!\w)'(\w(?:[^'\n]|(?<=\w)'(?=\w))*)'(?!\w)")
-"""A text in single quotes, of which the last one is no possessive: ``'Friends'``."""
+# A question for several things in no order: ``Between which two countries``.
 _TWO_ASKED: Final = re.compile(r"(?i)\bbetween (?:which|what)\b|\b(?:which|what) (?:two|three|four|five) \w+s\b")
-"""A question for several things in no order: ``Between which two countries``."""
 _OWNER_ASKED: Final = re.compile(r"(?i)^(?:\w+ )?whose\b|\b(?:which|what)(?: [\w-]+){1,3}(?:'s|s') ")  # Whose house
 _ARTICLE: Final = re.compile(r"(?i)^(?:the|an?) (?=\w{2})")
 _ARTICLE_ABROAD: Final = re.compile(r"(?:d(?:er|ie|as) |l')(?=\w{3})")
+# With the one above: articles, some within prepositions, of one name: ``Der Rhein``, ``am Rhein``.
 _INFLECTED: Final = r"\b(?:d(?:e[rmns]|ie|as)|am|im|en|beim|zu[mr]) "
-"""With the one above: articles, some within prepositions, of one name: ``Der Rhein``, ``am Rhein``."""
 _FOOTNOTE: Final = re.compile(r"(?<=[^\W\d_]{3})(?:\[\d\d?\]|[\u00b9\u00b2\u00b3\u2074-\u2079]+)(?!\w)")
 _LINK: Final = re.compile(r"\[([^\[\]\n]+)\]\((?:mailto:)?([^()\s]+)\)")
+# A second place, stated in the same way: ``The head office is in Lyon, the plant in Marseille``.
 _ELSEWHERE: Final = re.compile(r"\b([Ii]n|[Aa]t) ([A-Z][^.,;]{1,60})(?:[.;] [^.;]*|, the [^.;,]*)\b\1 ([A-Z]\w+)")
-"""A second place, stated in the same way: ``The head office is in Lyon, the plant in Marseille``."""
 _REMARK: Final = re.compile(r" \((?!wrong|not\b|no\b|incorrect)[^()]*\)(?=, |$)")
 _LITERAL: Final = re.compile(r"(?s)(?P<sign>['\"])(?P<inside>.*)(?P=sign)")
 _MASK: Final = "\ue000"
 _SHORTENED: Final = re.compile(r"\b(Mrs|Prof|Rev|Gen|Col|Sgt|Inc|Ltd|Vol)\.")  # whose dot ends no sentence
 _BEGINNING: Final = re.compile(r"(?<=\w{3})[.!?]\s+(?=[A-Z\ue000])|" + ELABORATION.pattern)
+# The beginning of a part of a sentence that is no entry of a list.
 _NO_ENTRY: Final = re.compile(rf"(?i)(?!no one\b)(?:{any_of('openings')}|{any_of('not')}|{any_of('within sentences')})\b|$")
-"""The beginning of a part of a sentence that is no entry of a list."""
 _COMMON: Final = re.compile("its?|he|she|hers?|his|him|they|them|we|us|you|i|this|that|there|here|up|no|yes|not|so")
 _NAME_BEHIND: Final = re.compile(
     r"[ ](?:[A-Z]\w+|[IVX]+\b|\d+\W*$)|(?:,[ ]|[ ]and[ ])[A-Z]\w+"
@@ -670,29 +670,29 @@ _ADDRESSES: Final = (re.compile(r"[\w.+-]+@[\w-]+(?:\.\w[\w-]*)+"), re.compile(r
 _SETS_ASIDE: Final = re.compile(
     r"(?i)\b(?:from|unlike|than|near|like|replac\w+|except|without|no|not|never|nor|n't)\s+(?:an? |the )?\W{0,2}$"
 )
+# Around what is in bold and not what a sentence states: ``unlike **Paris**``, ``the letter to **Ann** was``.
 _SUBJECT: Final = re.compile(r"\W*(?:was|is|were|are|had)\b")
-"""Around what is in bold and not what a sentence states: ``unlike **Paris**``, ``the letter to **Ann** was``."""
 _OF: Final = re.compile(r"(?<!out )(?<!due )\b(?:of|to|de|von) (?:the |an? )?$")
+# A word for the kind of what follows: the city of Chicago is Chicago.
 _KIND_OF: Final = re.compile(rf"\b(?:{any_of('kinds')}) of $")
-"""A word for the kind of what follows: the city of Chicago is Chicago."""
 _BETWEEN: Final = re.compile(r"\b(?:an?|the|or|and|in|of|for|to|with|at|by|answer|result|final|so|thus|option)\b")
+# Before two names of one thing: ``it is called X or Y``.
 _CALLED: Final = re.compile(r"\b(?:called|known as|named|termed|mean(?:s|ing)?|referred to as)\b[^.;:]{0,60}$")
-"""Before two names of one thing: ``it is called X or Y``."""
+# What announces a list: ``The colours are red, blue``.
 _LISTS: Final = re.compile(r"^[\w ]{1,40} (?:are|includes?)(?:: ?| )")
-"""What announces a list: ``The colours are red, blue``."""
+# The beginning of a sentence that states the answer: ``Hence Paris``, ``The right one is``.
 _SETTLES: Final = re.compile(
     r"(?i)\W*(?:(?:so|thus|therefore|hence|overall|finally|in fact)\b|[^.;]{0,30}\bthe (?:right|correct|name)[ ,]+\w)"
 )
-"""The beginning of a sentence that states the answer: ``Hence Paris``, ``The right one is``."""
 _SAME_SUBJECT: Final = re.compile(r"(?i)(?:it|he|she|they|this|that|these)\b")
 _STATED_LAST: Final = re.compile(
     rf"(?i).*(?:{VERB.pattern}|=|\b(?:by|in|at|hence|thus)\b|:) (?:(?:the|an?|in|at|by) )?(?P<name>\S.*)$"
 )
+# With the one above: what a sentence states or is about.
 _STATED_FIRST: Final = re.compile(
     r"^(?:\w+, )?(?!(?:The|An?|It|This|That|He|She|They|There|We|I|You|Who|What|Where|When|Which|How)\b)"
     r"(?P<name>\S+(?: [A-Z]\S*)*) (?:is|was|are|were|\w+(?:ed|s))\b"
 )
-"""With the one above: what a sentence states or is about."""
 _CLAUSES: Final = re.compile(
     r"\n+|(?<=\w{3}[.!?])\s+|(?:(?<=[a-z]{2}[.!?])|(?<=\S\d[.!?]))\s+(?=[A-Z])|;\s+"
     r"|,? (?:and|but|while) (?=[^,;.]{1,40} (?:is|are|was|were|has|had|will)\b)"

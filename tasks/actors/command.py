@@ -38,14 +38,14 @@ _OF_THE_GATEWAY: Final = ("base_url", "root_url", "api_key")
 _TEMPLATE: Final = re.compile(r"\{(prompt|system|item|here|base_url|root_url|api_key)\}")
 _OURS: Final = ("TFGRPO_", "FEATURE_TFGRPO_")
 _CALLED: Final = ("KEY", "KEY_ID", "PASSWORD", "PASSWD", "_PWD", "WEBHOOK", "WEBHOOK_URL", "DSN")
+# In an address, also a token in place of the name.
 _WITH_PASSWORD: Final = re.compile(r"://(?:[^/\s:@]*:[^\s@]+|[^/\s:@]{16,})@")
-"""In an address, also a token in place of the name."""
 _IGNORED: Final = frozenset({".git", "__pycache__"})
 _LINK: Final = "120000"
 _NOTHING: Final = "/dev/null"
 _NO_NEWLINE: Final = "\\ No newline at end of file"
+# Pairs of lines up to which the shortest difference is searched for.
 _QUICK: Final = 25_000_000
-"""Pairs of lines up to which the shortest difference is searched for."""
 
 
 class CommandActor(OwnAgent):

@@ -50,8 +50,8 @@ from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
 from tfgrpo.tasks.shapes import Trajectory, frame_of_json
 
 _SHOWN: Final = 60
+# Beginnings of files that are no agent's own: this package, Python and what is installed.
 _NOT_THEIRS: Final = ("<", str(Path(__file__).parents[2]), *{sysconfig.get_path(name) for name in ("stdlib", "purelib")})
-"""Beginnings of files that are no agent's own: this package, Python and what is installed."""
 
 
 class AnswerPlace(NamedTuple):
@@ -136,8 +136,8 @@ REMEDY: Final = (
     "login, such as by HOME or CODEX_HOME in actor.env. For an agent that can do nothing of this: actor.gateway.enabled=off"
 )
 _ALWAYS = ("prompt", "system", "item", "temperature", "seed", "chat")
+# Address and key of the gateway, for an agent whose calls go through it: only for one that names them.
 _PROXIED = ("base_url", "api_key")
-"""Address and key of the gateway, for an agent whose calls go through it: only for one that names them."""
 OFFERED = (*_ALWAYS, *_PROXIED)
 _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 

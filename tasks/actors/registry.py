@@ -74,12 +74,12 @@ def no_such_tool(name: str, names: Iterable[str]) -> str:
 PYTHON = "python"
 _ACCEPTED_TOOLS = "python, or module:attr or path/to/file.py:attr of a Python function whose parameters are all annotated"
 _ACCEPTED = "chat, tools, command, http, or module:attr or path/to/file.py:attr of a function or callable instance"
+# Settings that other kinds of actor do not heed.
 _HEEDED = {
     "tools": ("tools", "python_container", "mcp", "max_turns"),
     "command": ("command", "stdin", "workdir", "env", "memory_mb", "answer"),
     "http": ("url", "headers", "answer"),
 }
-"""Settings that other kinds of actor do not heed."""
 
 
 def build_actor(settings: ActorSettings, *, learns: bool = False, listed: Sequence[ListedTool] = ()) -> Actor:

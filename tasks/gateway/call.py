@@ -45,25 +45,25 @@ _SCHEME: Final = re.compile("^bearer ", re.IGNORECASE)
 _OF_THE_CONNECTION: Final = re.compile(
     "connection|content-encoding|content-length|keep-alive|te|trailer|transfer-encoding|upgrade|proxy-.*"
 )
+# In addition to those of the connection: what concerns this machine and its network, and credentials for others.
 _NOT_FORWARDED: Final = re.compile(
     "accept-encoding|cookie|expect|host|forwarded|via|x-forwarded-.*|x-real-ip|x-tfgrpo-.*|.*(?:^|-)auth(?:orization)?"
 )
-"""In addition to those of the connection: what concerns this machine and its network, and credentials for others."""
 _NOT_RETURNED: Final = frozenset({"date", "server", "set-cookie"})
 MAX_BODY: Final = 64 << 20
 """Most bytes of a reply: embeddings of 2,048 texts have 34 MB."""
 _PIECE: Final = 1 << 18
 _BLANK_LINE: Final = re.compile(rb"(?:\r\n|\n|\r(?=[^\n])){2}")
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
+# A blank line has at most four bytes, so that all but its last one may be in earlier chunks.
 _OVERLAP: Final = 3
-"""A blank line has at most four bytes, so that all but its last one may be in earlier chunks."""
 SILENCE_S: Final = 15.0
 """Seconds of an endpoint's silence after which a stream gets a comment, so that no client or proxy gives up."""
 _COMMENT: Final = b": waiting for the model\n\n"
+# Most bytes that wait for an agent before the endpoint waits, too.
 _UNSENT: Final = 1 << 16
-"""Most bytes that wait for an agent before the endpoint waits, too."""
+# Most seconds to wait for the end of a connection whose last event has come, so that it can be used again.
 _DRAIN_S: Final = 0.2
-"""Most seconds to wait for the end of a connection whose last event has come, so that it can be used again."""
 
 
 class Upstream:
@@ -307,6 +307,7 @@ def noticing_the_client() -> Iterator[None]:
         raise ClientGone from None
 
 
+# Types of errors by status, as the SDKs know them.
 _KINDS: Final = {
     401: "authentication_error",
     402: "billing_error",
@@ -316,7 +317,6 @@ _KINDS: Final = {
     413: "request_too_large",
     504: "timeout_error",
 }
-"""Types of errors by status, as the SDKs know them."""
 
 
 class GatewayRefusal(Exception):

@@ -22,8 +22,8 @@ from tfgrpo.tasks.models.wire import decode_reply, decode_usage, function_of, us
 _WHITE: Final = r"[ \t\n\r]*+"
 _SPACE: Final = re.compile(_WHITE)
 _COLON: Final = re.compile(rf'(?<="){_WHITE}:{_WHITE}')
+# From the end of a member or element to the next one, or to the closing bracket.
 _NEXT: Final = re.compile(rf"{_WHITE}(?:,{_WHITE}(?![\]}}])|(?=[\]}}]))")
-"""From the end of a member or element to the next one, or to the closing bracket."""
 _DECODE: Final = json.JSONDecoder().raw_decode
 
 
@@ -212,15 +212,15 @@ class ToolResultText(NamedTuple):
     error: bool
 
 
+# Kinds of calls in items of responses that the client answers, and the field of their arguments.
 _CALLS: Final = {"function_call": "arguments", "custom_tool_call": "input"}
-"""Kinds of calls in items of responses that the client answers, and the field of their arguments."""
+# Messages of chat by their role, blocks of Anthropic's messages and items of responses by their type, with the fields of the
+# call that they answer and of what it returned.
 _RESULTS: Final = {
     "tool": ("tool_call_id", "content"),
     "tool_result": ("tool_use_id", "content"),
     **{f"{kind}_output": ("call_id", "output") for kind in _CALLS},
 }
-"""Messages of chat by their role, blocks of Anthropic's messages and items of responses by their type, with the fields of
-the call that they answer and of what it returned."""
 
 
 def tool_results(body: Mapping[str, Any]) -> Iterator[ToolResultText]:
@@ -285,8 +285,8 @@ def is_usage_alone(data: bytes) -> bool:
 
 LABELS: Final = ("client_metadata", "metadata", "prompt_cache_key", "safety_identifier", "user")
 """Members by which vendors count, route and cache. They mean nothing to the model; coding agents write random ids there."""
+# Labels of an item of the input. The second is Codex's, with the time and the id of a turn.
 _ITEM_LABELS: Final = frozenset({"id", "internal_chat_message_metadata_passthrough"})
-"""Labels of an item of the input. The second is Codex's, with the time and the id of a turn."""
 
 
 def remove_labels(request: Document) -> None:
@@ -495,8 +495,8 @@ def _fold_message(events: Sequence[Mapping[str, Any]], ended: bool) -> Mapping[s
     return {**body, "content": list(blocks.values())}
 
 
+# White space in an event's data, which may go over several lines.
 _GAP: Final = rb"(?:\s|data:)*"
-"""White space in an event's data, which may go over several lines."""
 CHAT: Final = Dialect(
     path="/chat/completions",
     limits=("max_completion_tokens", "max_tokens"),

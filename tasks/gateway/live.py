@@ -44,26 +44,26 @@ from tfgrpo.tasks.models.transport import TRANSPORT_ERRORS, exchange
 from tfgrpo.tasks.shapes import Frame
 
 _T = TypeVar("_T")
+# Names of conversations and answers whose beginning is remembered, and ids of requests.
 _REMEMBERED: Final = 100_000
-"""Names of conversations and answers whose beginning is remembered, and ids of requests."""
+# Most characters of these beginnings; what several names share counts for each.
 _CHARACTERS: Final = 256 << 20
-"""Most characters of these beginnings; what several names share counts for each."""
+# Headers and members of ``metadata`` by which agents name their conversations, the best first.
 _NAMING: Final = [
     re.compile(rf"(?:^|.*[-_])(?:{word})[-_]?id", re.IGNORECASE) for word in ("session", "thread", "conversation")
 ]
-"""Headers and members of ``metadata`` by which agents name their conversations, the best first."""
+# A text that agents add to the question: one element, such as ``<environment_context>``. Takes linear time.
 _CONTEXT: Final = re.compile(r"\s*+<([\w.-]++)[^<>]*+>.*</\1>\s*+", re.DOTALL)
-"""A text that agents add to the question: one element, such as ``<environment_context>``. Takes linear time."""
+# Seconds in which an agent that names its conversation starts its own work, after calls for a title for example.
 _UNDECIDED_S: Final = 30.0
-"""Seconds in which an agent that names its conversation starts its own work, after calls for a title for example."""
+# Of a conversation's digest, in its id, and of the keyed digest by which the id is known as ours.
 _NAME_DIGITS: Final = 16
-"""Of a conversation's digest, in its id, and of the keyed digest by which the id is known as ours."""
+# Most characters of question, instructions and answer that are kept: to mask them takes a quarter of a second.
 _LONGEST_ITEM: Final = 1 << 18
-"""Most characters of question, instructions and answer that are kept: to mask them takes a quarter of a second."""
+# Most items that wait to be kept.
 _WAITING: Final = 64
-"""Most items that wait to be kept."""
+# The endpoint as spans and metrics call it: by the protocol.
 _PROVIDER: Final = "openai"
-"""The endpoint as spans and metrics call it: by the protocol."""
 _CONVERSATION: Final = "x-tfgrpo-conversation"
 _TRACE: Final = ("traceparent", "tracestate")
 _MIN_SECRET: Final = 6

@@ -28,17 +28,17 @@ from tfgrpo.tasks.runtime.runtime import ENDING, AttemptContext
 
 _ROLLOUT: Final = re.compile(r"/r/([\w-]+)(?=/|$)")
 _METHOD: Final = re.compile(r"(?:/openai/deployments/[^/]+|/openai)?(?:/v1)*(/.*)?")
+# Never the way to another method of the endpoint, called with its key: ``/models/../files``, or ``..;`` for some servers.
 _MODELS: Final = re.compile(r"/models(?:/(?!\.{1,2}(?:/|$))[^/\\%?#;]+)*/?")
-"""Never the way to another method of the endpoint, called with its key: ``/models/../files``, or ``..;`` for some servers."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _COUNT: Final = "/messages/count_tokens"
 _CLOSING_S: Final = 1.0
+# Most seconds for the body of a request to arrive.
 _BODY_S: Final = 60.0
-"""Most seconds for the body of a request to arrive."""
+# Seconds that calls have to end once they are cancelled.
 _CANCELLED_S: Final = 0.5
-"""Seconds that calls have to end once they are cancelled."""
+# A header in the HTTP library's message on what it cannot parse.
 _NAMED: Final = re.compile(r"b'([A-Za-z][\w-]{0,60}):")
-"""A header in the HTTP library's message on what it cannot parse."""
 _HOST: Final = "127.0.0.1"
 
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 IMAGE_TOKENS: Final = 1 << 16
 """More than any model makes of one image, however many bytes it has."""
 _OF_USAGE: Final = re.compile("stream.options|include_usage", re.IGNORECASE)
+# How refusals name what the gateway added.
 _OF_SYSTEM: Final = re.compile(r"system|instruction|\broles?\b", re.IGNORECASE)
-"""How refusals name what the gateway added."""
 _IMAGE_FIELDS: Final = frozenset({"url", "image_url", "data"})
 
 
@@ -146,8 +146,8 @@ def outgoing(
     )
 
 
+# How a tool's result starts that is an error, in the two protocols without a field for it: of frameworks, and of Codex.
 _SAYS_ERROR: Final = re.compile(r"error|(?:(?:Chunk ID|Wall time): .*\n)+Process exited with code (?!0\n)", re.IGNORECASE)
-"""How a tool's result starts that is an error, in the two protocols without a field for it: of frameworks, and of Codex."""
 
 _VENDORS: Final = (
     "AI21|ALEPH_ALPHA|ANTHROPIC|ANYSCALE|AZURE|AZURE_AI|AZURE_OPENAI|BASETEN|CEREBRAS|CLAUDE|CLAUDE_CODE|CODEX|CODESTRAL|CO|"

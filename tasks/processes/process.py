@@ -34,11 +34,11 @@ from tfgrpo.tasks.processes.guard import GRACE_S, signal_group
 from tfgrpo.tasks.tools.schema import Tool, priced, tool_from_function
 
 _PYTHON: Final = (sys.executable, "-I", "-S")
+# Seconds for output that is still in the pipes when the program has ended.
 _DRAIN_S: Final = 1.0
-"""Seconds for output that is still in the pipes when the program has ended."""
 _POLL_S: Final = 0.1
+# Looks, in which a guard has ended all processes and removed their folders.
 _VACATING: Final = 30
-"""Looks, in which a guard has ended all processes and removed their folders."""
 _TAIL_BYTES: Final = 2_000
 OUTPUT_BYTES: Final = 16 << 20
 """Bytes of output, of an answer file, of changes or of an HTTP reply, above which an attempt fails: prompts and answers
@@ -237,15 +237,15 @@ async def _end(group: int, child: _Child) -> None:
         signal_group(group, signal.SIGKILL)
 
 
+# Most bytes of what it prints; the model reads head and tail of it.
 _MOST_BYTES: Final = 1 << 20
-"""Most bytes of what it prints; the model reads head and tail of it."""
+# Seconds of one call: what takes longer is no step of an attempt.
 _TIMEOUT_S: Final = 30
-"""Seconds of one call: what takes longer is no step of an attempt."""
+# Enough for a computation with numpy; a program that needs more has a container. Processes are not bounded: the kernel would
+# count all of the user's.
 _OF_THE_TOOL: Final = Limits(cpu_s=_TIMEOUT_S, memory_mb=1_024, file_mb=64, output_bytes=_MOST_BYTES)
-"""Enough for a computation with numpy; a program that needs more has a container. Processes are not bounded: the kernel
-would count all of the user's."""
+# Limits of the client of a container; what runs inside has the limits of the command.
 _OF_A_CONTAINER: Final = Limits(cpu_s=None, memory_mb=None, file_mb=None, output_bytes=_MOST_BYTES)
-"""Limits of the client of a container; what runs inside has the limits of the command."""
 _COMMAND: Final[tuple[str, ...]] = (sys.executable, "-I", "-B", "-X", "utf8", "-")
 _CONTAINER_VARIABLES: Final = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR")
 

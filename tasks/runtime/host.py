@@ -39,10 +39,10 @@ from tfgrpo.tasks.runtime.runtime import Gateway, RunContext, Runtime
 _T = TypeVar("_T")
 _LOG: Final = logging.getLogger("tfgrpo.runtime")
 BLOCKED_S: Final = 10.0
+# Seconds for closing. A loop that a user's code blocks would otherwise keep the process alive for ever.
 _CLOSING_S: Final = 30.0
-"""Seconds for closing. A loop that a user's code blocks would otherwise keep the process alive for ever."""
+# Never resolved: the application is called in process.
 _SIMULATED_URL: Final = "http://simulated.invalid/v1"
-"""Never resolved: the application is called in process."""
 
 
 async def open_runtime(context: RunContext, *, journaled: bool = True) -> Runtime:
@@ -267,8 +267,8 @@ class RuntimeHost:
 
 
 _LOCK: Final = threading.Lock()
+# Open hosts by process and run directory: a forked process must not use its parent's.
 _HOSTS: Final[dict[tuple[int, str], RuntimeHost]] = {}
-"""Open hosts by process and run directory: a forked process must not use its parent's."""
 
 
 def runtime_for(context: RunContext) -> RuntimeHost:

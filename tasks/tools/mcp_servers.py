@@ -34,8 +34,8 @@ _SOURCE: Final = "actor.mcp"
 _ACCEPTED: Final = (
     '{"mcpServers": {NAME: {"command": …, "args": […], "env": {…}} or {"url": …, "headers": {…}}}}, with secrets as "env:NAME"'
 )
+# Seconds for the start of a server: some are installed by it.
 _OPENING_S: Final = 60.0
-"""Seconds for the start of a server: some are installed by it."""
 _NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 _NAME_CHARS: Final = 64
 

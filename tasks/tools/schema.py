@@ -23,8 +23,8 @@ from tfgrpo.tasks.models.base import ToolSpec
 _MAX_TEXT = 16_000
 _PRICE = "tfgrpo_cost_usd"
 _VENDORS_TAKE = re.compile(r"[A-Za-z0-9_]{1,64}")
+# Before each field of the arguments model, so that a parameter may be called ``json`` or ``_x``.
 _PREFIX = "given_"
-"""Before each field of the arguments model, so that a parameter may be called ``json`` or ``_x``."""
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 

@@ -40,8 +40,8 @@ from tfgrpo.stores.text import pluralize
 from tfgrpo.tasks.learning.credit import random_halves
 from tfgrpo.tasks.shapes import GroupResult, GroupSpec, PackText, RolloutRecord
 
+# Fewest lost reflections and curations that end a run: late epochs have few, and one proves little.
 _LEAST_LEARNING_LOST = 3
-"""Fewest lost reflections and curations that end a run: late epochs have few, and one proves little."""
 Side: TypeAlias = tuple[tuple[str, ...], tuple[float, ...], int]
 """Lessons that only this side carried, its rewards as shares of the score range, its lost attempts."""
 _EXAMPLES: Final = 3

@@ -23,10 +23,10 @@ from tfgrpo.rewarders.text.lexer import DecimalMark
 from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.outcomes import RewardScore
 
+# Digits of any script; no exponent, no separators, no fractions.
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:\.\d+)?|\.\d+)")
-"""Digits of any script; no exponent, no separators, no fractions."""
+# Greatest number of other characters, and the score.
 _LENGTH_STEPS: Final = ((0, 1.0), (9, 0.5), (19, 0.4), (29, 0.3), (39, 0.2), (49, 0.1))
-"""Greatest number of other characters, and the score."""
 
 
 def _stated_text(item: GraderInput, *, require_answer: bool) -> str:
