@@ -102,9 +102,9 @@ class VisibleGain:
     planned: PlannedNight
 
     @classmethod
-    def of(cls, planned: PlannedNight) -> VisibleGain:
-        """Return the gains at the least and the most variance of one attempt."""
-        least, most = (gains_in_force(planned, variance, NIGHTS) for variance in (SETTLED, MIXED))
+    def of(cls, planned: PlannedNight, noise: tuple[float, float] = (SETTLED, MIXED)) -> VisibleGain:
+        """Return the gains at the least and the most variance of one attempt, as a share of the squared range."""
+        least, most = (gains_in_force(planned, variance, NIGHTS) for variance in noise)
         one, five, ten = zip(least, most, strict=True)
         return cls(one, five, ten, planned)
 

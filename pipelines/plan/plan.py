@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tfgrpo.pipelines.datasets.items import Item, RecordCounts
 from tfgrpo.pipelines.plan.data import Cohort, RunData, draw_evaluation, read_data, sealed_cohort
-from tfgrpo.pipelines.plan.forecast import Forecast, forecast
+from tfgrpo.pipelines.plan.forecast import Forecast, VisibleGain, forecast
 from tfgrpo.pipelines.plan.proposal import proposed_rewards
 from tfgrpo.pipelines.settings.guardrails import guard_warnings, task_id_problems, validate_tfgrpo_config
 from tfgrpo.pipelines.settings.layers import Resolved
@@ -28,8 +28,9 @@ from tfgrpo.rewarders.gt import GroundTruth, options_for_references
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.runner import refuse_no_scorer
 from tfgrpo.rewarders.scorer import GraderInput, Range, Scorer, Weighted
+from tfgrpo.rewarders.statistics.credit import attempt_variance, differences_of
 from tfgrpo.stores.errors import PipelineError, Problem, ProblemCollector, SettingsError, StoreError
-from tfgrpo.stores.experiences.credit import count_credit
+from tfgrpo.stores.experiences.credit import CreditLine, Row, count_credit, read_credit
 from tfgrpo.stores.experiences.decisions import WAY_OUT, read_state
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger import Totals, totals_in
@@ -346,14 +347,28 @@ def pack_for(settings: Settings, name: str) -> LoadedPack:
 
 
 def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecast:
-    """Return a forecast with its likely figures where the last decided run with the same model ended between its bounds."""
+    """Return a forecast with the likely figures of the last decided run with the same model, and the noise of its attempts."""
     # A forecast needs no history: a run that was killed lacks some of it.
     with suppress(StoreError, OSError), expected_shape(task.root):
         run_id = (read_state(task.state) or {}).get("last_run") or ""  # None after an import that made the task
         last = ManifestFile(task.run(run_id).manifest).read()
         if (last["model"], last["simulated"]) == (models.name, models.simulated):
             ahead = ahead.after(last)
+            variance = _variance(read_credit(task.credit), run_id)
+            if ahead.gain is not None and variance is not None:
+                ahead = replace(ahead, gain=VisibleGain.of(ahead.gain.planned, (variance, variance)))
     return ahead
+
+
+def _variance(lines: Iterable[CreditLine], run_id: str) -> float | None:
+    """Return the variance of one attempt in a run and in the night before it; None if it is unknown."""
+    rows = [line for line in lines if isinstance(line, Row)]
+    last = next((row for row in reversed(rows) if row.run_id == run_id), None)
+    if last is None:
+        return None
+    recent = [row for row in rows if row.conditions == last.conditions and last.night - 1 <= row.night <= last.night]
+    compared = any(row.difference is not None for row in recent)
+    return attempt_variance(differences_of(row.sides for row in recent).values()) if compared else None
 
 
 def _advice(base: BasePlan, data: RunData, ahead: Forecast, task: TaskPaths) -> Iterator[str]:

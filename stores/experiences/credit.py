@@ -8,9 +8,10 @@ once and never changed: what is known of a lesson is a fold over them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Final, Literal, TypeAlias
@@ -65,6 +66,13 @@ class Row:
         if not self.rewards_one or not self.rewards_other:
             return None
         return fmean(self.rewards_one) - fmean(self.rewards_other)
+
+    @property
+    def sides(self) -> tuple[Hashable, Sequence[float], Sequence[float]]:
+        """Run, source and lessons, equal for rows whose sides are, whichever came first; and the rewards of each side."""
+        sides = ((self.one, self.rewards_one), (self.other, self.rewards_other))
+        one, other = sorted(sides, key=itemgetter(0))  # by ids alone: both may have none
+        return (self.run_id, self.source, one[0], other[0]), one[1], other[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
