@@ -155,7 +155,7 @@ def read_score(text: str) -> Judgement[float]:
     value = min(max(value, 0.0), 1.0)
     if value == 1.0 and not any(match["of"] or match["percent"] for match in labelled):
         # A member other than score and reason may name another scale, as ``"max": 10`` does.
-        others = json.dumps([{name: each for name, each in answer.items() if name != "reason"} for answer in answers])
+        others = json.dumps([{key: each for key, each in one.items() if key not in ("score", "reason")} for one in answers])
         if _OTHER_SCALE.search(prose) or _LOWEST_OF_TEN.search(prose) or re.search(rf"\b{_TOP}", others):
             raise ValueError("the score 1 may be of another scale; divide by its top")
     if alone is None:
@@ -197,12 +197,13 @@ def _bare(word: str) -> str:
 
 def _word_of(prose: str, answers: Sequence[dict[str, Any]], member: str, label: re.Pattern[str], words: Mapping[str, _T]) -> _T:
     """Return the one meaning of the member and of the labelled words. Raises ``ValueError``."""
+    what = "preference" if member == "better" else member
     written = [str(answer[member]) for answer in answers]
     labelled = [next(filter(None, match.groups())) for match in label.finditer(prose)]
     if any(_bare(each) not in words for each in written):
-        raise ValueError(f"no {member} in the reply that is {', '.join(map(str, dict.fromkeys(words.values())))}")
-    meaning = _agreed([words[_bare(each)] for each in (*written, *labelled)], member)
-    _require_stated(prose, label, member)
+        raise ValueError(f"no {what} in the reply that is {', '.join(map(str, dict.fromkeys(words.values())))}")
+    meaning = _agreed([words[_bare(each)] for each in (*written, *labelled)], what)
+    _require_stated(prose, label, what)
     return meaning
 
 
@@ -260,8 +261,10 @@ _DECODER: Final = json.JSONDecoder(object_pairs_hook=_members, strict=False)
 
 def _agreed(values: Iterable[_T], what: str) -> _T:
     distinct = sorted(set(values), key=str)
-    if len(distinct) != 1:
-        raise ValueError(f"{'more than one' if distinct else 'no'} {what} in the reply: {', '.join(map(str, distinct))}")
+    if not distinct:
+        raise ValueError(f"no {what} in the reply")
+    if len(distinct) > 1:
+        raise ValueError(f"more than one {what} in the reply: {', '.join(map(str, distinct))}")
     return distinct[0]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tfgrpo.rewarders.judge.reading import read_score
+from tfgrpo.rewarders.judge.reading import read_preference, read_score
 
 
 def test_a_literal_with_quotes_that_do_not_end_is_refused_in_linear_time():
@@ -34,6 +34,12 @@ def test_the_reason_is_kept_where_there_is_one():
     assert read_score('{"reason": "neat", "score": 1}').reason == "neat"
     assert read_score('{"reason": 3, "score": 1}').reason == ""
     assert read_score("score: 1").reason == ""
+
+
+def test_a_reply_without_an_answer_is_refused_by_the_name_of_what_was_asked():
+    for read, reason in ((read_score, "no score in the reply"), (read_preference, "no preference in the reply")):
+        with pytest.raises(ValueError, match=f"^{reason}$"):
+            read("I cannot say.")
 
 
 @given(st.text(max_size=200))
