@@ -135,8 +135,9 @@ class ScoreRunner:
             return await self._composed(scorer, contexts, timeout_s)
         own = [limit for limit in (scorer.limit_s, timeout_s) if limit is not None]
         limit_s = min(own, default=self._timeout_s or (MODEL_TIMEOUT_S if scorer.asks_model else TIMEOUT_S))
-        # What compares asks no one about an item without a reference.
+        # What compares asks no one about an item without a reference, and none asks about a group of no attempts.
         lacks = [scorer.needs_answer and each.record is None and not each.answer.strip() for each in contexts]
+        lacks = [lacking or not each.outputs for each, lacking in zip(contexts, lacks, strict=True)]
         kept = [each for each, lacking in zip(contexts, lacks, strict=True) if not lacking]
         if scorer.scope == "group":
             groups = iter(await all_of(self._perform(scorer, replace(each, time_limit_s=limit_s), limit_s) for each in kept))

@@ -71,6 +71,18 @@ async def test_gates_multiply_and_parts_are_not_asked_about_what_a_gate_closed_o
     assert fault == Abstained("composite", "the gate gate gave 1.5, expected from 0 to 1", broke=True)
 
 
+async def test_a_part_is_not_asked_about_a_group_of_which_a_gate_closed_on_every_attempt():
+    calls = []
+
+    async def judge(context):
+        calls.append(context)
+        return []
+
+    part_of_model = Weighted(Scorer("judge", judge, scope="group", place="loop", asks_model=True))
+    assert numbers(await scored(Composite((part_of_model,), (scripted("form", 0.0),)), "AB")) == [0.0, 0.0]
+    assert calls == []
+
+
 async def test_the_options_decide_what_an_abstention_means_and_no_gate_opens_by_one():
     rows = rows_of("composite", "the_options_decide_what_an_abstention_means_and_no_gate_opens_by_one")
     for policy, parts, gates, score in rows:
