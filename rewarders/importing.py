@@ -179,7 +179,8 @@ def _foreign_sibling(file: Path) -> str | None:
     text = file.read_text("utf-8", errors="replace") if others else ""
     for name in sorted(each.stem for each in file.parent.iterdir()):
         origin = getattr(sys.modules.get(name), "__file__", None)
-        imports = re.search(rf"^\s*(?:import|from)\b.*\b{re.escape(name)}\b", text, re.MULTILINE)
+        # Not "from .name import", nor "from elsewhere import name".
+        imports = re.search(rf"^[ \t]*(?:from[ ]+|import[ ]+(?:[^#\n]*,[ ]*)?){re.escape(name)}\b", text, re.MULTILINE)
         if origin and imports and others & {*Path(origin).resolve().parents[:2]}:
             return f"{name}, found in {origin}"
     return None

@@ -240,6 +240,8 @@ def test_a_sibling_of_another_scorers_name_is_refused_and_not_mixed_up(tmp_path)
     for file in ("mine", "late"):
         (problem,) = problems(f"two/{file}.py:score", folder=tmp_path)
         assert "an import of my_helper, found in" in problem
+    write(tmp_path / "two" / "own.py", "from json import loads as my_helper\ndef score(item):\n    return my_helper('1.0')\n")
+    assert called(build_scorer("two/own.py:score", folder=tmp_path, entry="a")) == [1.0]
 
 
 def test_each_entry_of_a_mix_has_a_module_of_its_own_and_the_file_as_it_is_now(tmp_path):
