@@ -117,6 +117,8 @@ _REMARK_LINE: Final = re.compile(
 )
 # A matrix, of whatever lines: one formula.
 _ENVIRONMENT: Final = re.compile(r"\\begin\{(\w*matrix|array|cases)\}[^$]{0,2000}?\\end\{\1\}")
+# Where another part begins: ``B。【解析】…``.
+_REMARK_HEADING: Final = re.compile(r"(?<=\S)(?=【(?!答案|正确答案)\w{2,4}】)")
 # What follows the token that ends a reply, and that token: ``B</s>``.
 _ENDED: Final = re.compile(
     r"(?s)(?:</s>(?=\s*(?:<|\n|\Z))|<\|(?:im_end|endoftext|eot_id|end_of_text)\|>|<(?:eos|eoa|eot|end_of_turn)>|\[(?:EOS|EOA|EOT)\]).*\Z"
@@ -232,6 +234,7 @@ def stated_answer(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
     tail = rest[-LOOKED_AT:].replace("\r\n", "\n").replace("\r", "\n").strip()
     tail = _ENDED.sub("", _STRUCK.sub("", tail)).strip() or tail
     tail = _ENVIRONMENT.sub(lambda block: " ".join(block[0].split()), tail) if "\\begin" in tail else tail
+    tail = _REMARK_HEADING.sub("\n", tail) if "】" in tail else tail
     before, *more = _NEXT_QUESTION.split(tail, 1)
     bare = "\n" not in before and len(before.split()) <= MOST_BARE and before[-1:] not in ":!"
     tail = before if more and (bare or marked(before) or in_a_sentence(before)) else tail
@@ -257,6 +260,8 @@ def _in_an_object(text: str) -> Stated | None:
     answers = [each for key, each in fields.items() if key in _KEYS]
     if isinstance(called, dict) and len(answers) != 1:
         return Stated("", "object", text)  # the call of a tool states nothing
+    if not answers and (" " in str(value.get("error")) or (value.get("status") == "error" and len(value) > 1)):
+        return Stated("", "object", text)  # nor does a report of an error
     if len(answers) != 1 or isinstance(answers[0], dict | list):
         return None
     if fenced is last is not None and "answer" not in inside.lower() and marked(text):

@@ -193,7 +193,7 @@ class _Mention(ReadAnswer["TextReference"]):
         """Return whether the one thing in bold is another answer: ``It is **Paris** (not far from Lyon)``."""
         spans = [each for each in BOLD.finditer(self.text) if ":" not in each[1][-1] + self.text[each.end() :][:1]]
         bold = spans[0][1] if len(spans) == 1 and not self._is_set_aside(spans[0]) else ""
-        own = re.search(whole_words(self.wanted), comparable(bold))
+        own = re.search(whole_words(self.wanted), comparable(bold)) or self.reference.is_asked(bold)
         return bool(bold) and len(bold.split()) <= MOST_BARE and not own and _shape(bold) == _shape(self.reference.text)
 
     def begins_otherwise(self) -> bool:
