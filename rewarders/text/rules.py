@@ -255,6 +255,10 @@ _OUTCOMES: Final = tuple(
         (_ENDLESS, f"{_ENDLESS}|diverges"),
     )
 )
+# What is denied, by its first word: "did not win", "the lack of which vitamin".
+_DENIED: Final = re.compile(
+    rf"(?:\b(?:{_NOT}|without|except|lack(?:s|ed|ing)?)\b|n't)\s*(?:(?:the|an?|any|of|been|be|have|to|which|what)\b\s*)*(?P<rest>(\w*))"
+)
 _COMPARED: Final = re.compile(
     rf"\b((?:(?:more|less|fewer) )?\w+ than|{_THAN_ABROAD})\b(?:(?![,.;] | and | but | (?:is|are|was|were|did|does) )[^\n])*"
 )
@@ -290,10 +294,18 @@ def stems(text: str) -> set[str]:
 
 
 def as_asked(statement: str, prompt: str) -> str:
-    """Return a sentence in plain form without what the question compares as well: ``Norway was faster than Chile``."""
+    """Return a sentence in plain form without what the question denies or compares as well.
+
+    ``Rome is not in France``, for the city that is not; ``Norway was faster than Chile``, for the faster.
+    """
+    question = last_question(prompt).casefold()
+    denied = {each[2][:STEM] for each in _DENIED.finditer(question)} - {""}
+    for match in reversed([*_DENIED.finditer(statement)] if denied else []):
+        if match[2][:STEM] in denied:
+            statement = f"{statement[: match.start()]}{match['rest']}{statement[match.end() :]}"
     if not _THAN.search(statement):
         return statement
-    words = stems(last_question(prompt))
+    words = stems(question)
 
     def uncompared(match: re.Match[str]) -> str:
         bare = match[1].rpartition(" ")[0]
