@@ -72,6 +72,7 @@ class FormulaReference(Reference):
 
     def _compare(self, stated: Stated) -> Compared:
         answer, sentence = self._formula_in(stated)
+        answer = answer if "\u2248" in self.text else answer.partition("\u2248")[0].strip()  # exact before it is rounded
         if "=" not in self.text:  # what a name, or the same in other words, is equal to
             answer = re.split(r"(?<![<>!])=(?!=)\s*", answer)[-1]
         answer = in_latex(re.sub(r"^\\text\{([^{}]*)\}$", r"\1", answer))
@@ -100,6 +101,7 @@ class FormulaReference(Reference):
 def in_latex(formula: str) -> str:
     """Return a formula as LaTeX, also one in the notation of programs: ``sqrt(2)*x**2``."""
     formula = _RAISED.sub(lambda digits: f"^{{{unicodedata.normalize('NFKC', digits[0]).translate(QUOTES)}}}", formula)
+    formula = _LOWERED.sub(lambda digits: f"_{{{unicodedata.normalize('NFKC', digits[0])}}}", formula)
     formula = _MATRIX.sub(_as_matrix, " ".join(formula.split()).replace("**", "^"))
     formula = formula if "\\" in formula else written(formula, "formulas")
     return written(written(formula, "arguments"), "notations")
@@ -158,6 +160,7 @@ _CONSTANT: Final = re.compile(r"\+\s*(?:[A-Z]|\\text\{C\}|c)\s*$")
 _INTEGRAL: Final = re.compile(r"(?i)\bintegra|antideriv|\\int(?![a-z])|∫")
 _MATRIX: Final = re.compile(r"\[\[[^\[\]]*\](?:, ?\[[^\[\]]*\])*\]")
 _RAISED: Final = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u207b]+")
+_LOWERED: Final = re.compile("[\u2080-\u2089]+")
 AROUND_FORMULA: Final = " \t\n*_`.:,;\u2705\u2713\u2714"
 _EXPRESSION: Final = re.compile(r"(?=.*[A-Za-z])(?=.*(?:[-+*/=|^]|\d[A-Za-z]|\)\())[\w\s()+*/=.,|^-]+")
 _OPERATION: Final = re.compile(r"[\w\s()+*/=.-]*[\w)]\s*(?:\*\*|[+*=]|(?:[<>]=?|[≤≥])\s*-?)\s*[\w(][\w\s()+*/=.-]*")
@@ -186,6 +189,6 @@ def is_formula(text: str, prompt: str = "") -> bool:
     # Beside LaTeX so is a difference, and a product without a sign: p - q, 9x.
     if _MATHS.search(prompt) and _EXPRESSION.fullmatch(bare):
         return not is_prose
-    worked = not is_prose and (_OPERATION.fullmatch(bare) or _BETWEEN.fullmatch(bare))
+    worked = not is_prose and (re.search("[√π]", bare) or _OPERATION.fullmatch(bare) or _BETWEEN.fullmatch(bare))
     latex = re.search(r"\\[a-zA-Z]{2,}|\^|_\{|^\|[^|]*[-+][^|]*\|$", bare)
     return not re.match(r"\^|[A-Za-z]:\\", bare) and bool(worked or latex)

@@ -36,7 +36,7 @@ _DATES: Final = tuple(
         rf"(?<![\d-]){_Y}[-/.年년]\s?(?P<m>\d{{1,2}})[-/.月월]\s?{_D}(?:[日일]|(?![\d-]))",  # 2024-01-03
         rf"{_MONTH}\s+{_D}{_TH},?\s+{_Y}",  # January 3rd, 2024
         rf"{_D}{_OF}{_MONTH}(?:,?|\s+del?)[\s-]+{_Y}",  # 3 de enero de 2024
-        r"(?<![\d/])(?P<one>\d{1,2})[/.-](?P<two>\d{1,2})[/.-](?P<y>\d{4})(?![\d/])",  # 03/01/2024
+        r"(?<![\d/])(?P<one>\d{1,2})[/.-](?P<two>\d{1,2})(?:[/.-](?P<y>\d{4})|/(?P<yy>\d\d))(?![\d/])",  # 03/01/2024
     )
 )
 SLASHED: Final = _DATES[-1]
@@ -80,7 +80,8 @@ def dates(text: str, forms: Sequence[re.Pattern[str]] = _DATES, order: DateOrder
             one, two = int(each["one"]), int(each["two"])
             day_first = "." in each[0] or order == "day"  # with points it is
             orders = ((two, one),) if day_first else ((one, two), (two, one))[: 1 if order else 2]
-            readings.append({(int(each["y"]), month, day) for month, day in orders if 1 <= month <= 12})
+            years = [int(each["y"])] if each["y"] else [1900 + int(each["yy"]), 2000 + int(each["yy"])]
+            readings.append({(year, month, day) for year in years for month, day in orders if 1 <= month <= 12})
         else:
             month = _MONTHS[part["month"].lower()] if "month" in part else int(part["m"])
             year = int(part.get("y") or 0) * (-1 if part.get("before") else 1)
