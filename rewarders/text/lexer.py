@@ -24,7 +24,7 @@ _MARKS: Final = str.maketrans(
 CURRENCY: Final = "$€£¥₹₩₽₺₪฿₫₴₦₱"
 _SEPARATORS: Final = ", \u00a0\u2009\u202f'\u2019_"
 _DIGITS: Final = (
-    rf"(?:[1-9]\d{{0,2}}(?:(?P<sep>[{_SEPARATORS}])\d{{3}}(?:(?P=sep)\d{{3}})*(?!\d))"
+    rf"(?:[1-9]\d{{0,2}}(?:(?P<sep>[{_SEPARATORS}])\d{{3}}(?:(?P=sep)\d{{3}})*(?!\d)|(?:\.\d{{3}}){{2,}}(?!\d))"
     r"|[1-9]\d?(?:,\d\d)+,\d{3}(?!\d)|\d+)"  # 1,00,000 as in India
 )
 MAGNITUDES: Final = {name: size for names, size in VOCABULARY["magnitudes"].items() for name in names.split()}
@@ -296,6 +296,7 @@ def _value(match: re.Match[str]) -> Fraction | None:
         value = Fraction("0" + match["bare"])
     else:
         digits = re.sub(rf"[{_SEPARATORS}]", "", match["digits"])
+        digits = digits.replace(".", "") if digits.count(".") > 1 else digits  # 1.080.000
         # Parsing a text costs ``Fraction`` a regular expression.
         value = Fraction(digits + match["decimals"]) if match["decimals"] else Fraction(int(digits))
     if match["divisor"]:

@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from tfgrpo.rewarders.text.answers import BOX, VOCABULARY, Stated, any_of, conclusion_of, stated_answer, until_closing
 from tfgrpo.rewarders.text.lexer import MAGNITUDES, MONEY, TO_BASE, UNITS, DecimalMark, Number, NumberLine, Token, plain_digits
-from tfgrpo.rewarders.text.rules import Beside, Surroundings, Way
+from tfgrpo.rewarders.text.rules import Beside, Surroundings, Way, shown
 from tfgrpo.stores.errors import RewardError
 
 _LOOSE_SIGN: Final = re.compile(r"(?m)(^|=)[ \t]*([+-])[ \t]+")
@@ -31,7 +31,13 @@ _CONCLUSION: Final = re.compile(
     r"(?i)\b(?:(?<!ained )(?<!\bor )so|thus|therefore|hence|i\.e(?=\.,? \W?\d[\d.,]*(?: \w+)?\W*$)"
     r"|(?<!\w )(?:in total|altogether)|(?:which|that) (?:is|makes|gives|leaves))\b"
 )
+# A list below an answer, of the parts of a sum.
+_BREAKDOWN: Final = re.compile(
+    r"(?i)\n[ *#_]*(?:breakdown|details)[ *_]*:[ *_]*(?:\n[ \t]*(?:(?:[-*\u2022]|\d+[.)])[^\n]*)?)+\Z"
+)
 _CLAUSE: Final = re.compile(r"[,;:]\s")
+# A clause behind a result with other equations: "= 15 pairs that satisfy x + y = 9".
+_WHERE: Final = re.compile(r"(=[^=.;]*?\d(?:[^\d=.,;]|,(?=\w))*)\b(?:that|where|when|if|satisfying)\b[^.;]*+[.;]?\s*$")
 _IS: Final = re.compile(r"(?i)\b(?:is|are|(?:it|that|there|what|who)'s)[ ]{1,3}(?:now[ ]|only[ ]|about[ ])?$")
 _MONTHS: Final = "|".join(name.title() for names in VOCABULARY["months"] for name in names.split() if len(name) > 2)
 _DATE: Final = re.compile(
@@ -42,8 +48,14 @@ _IS_ALL: Final = re.compile(r"(?i)[^\d/*+^]{0,20}$|(?:[ ][a-z]+|(?<=[a-z%]))[ ](
 _CONDITION: Final = re.compile(rf"(?i)\b(?:{any_of('conditions')})\b")
 _BOLD: Final = re.compile(r"(?<!\*)\*\*(?!\s)([^*\n]+?)\*\*(?!\*)|(?<!_)__(?!\s)([^_\n]+?)__(?!_)")
 _EMPHASIS: Final = re.compile(r"(?<!\w)_([^\s_][^_\n]{0,40})_(?!\w)")
+# Numbers of list items and steps are no values; without a first one, "42. It follows" is no item.
+_ITEM: Final = re.compile(r"(?im)^[ \t>*_#|-]*(?:\(?\d\d?[.):](?=[ \t])|(?:step|part|case)[ \t]+\d+[.:)]?)")
+_FIRST_ITEM: Final = re.compile(r"(?im)^[ \t>*_#|-]*(?:\(?1[.):][ \t]|(?:step|part|case)[ \t]+1\b)")
 REFUSAL: Final = re.compile(rf"\b(?:{any_of('refusals')})\b", re.IGNORECASE)
 _STARS: Final = re.compile("(?=.*[\u2b50\u2605])[\u2b50\u2605\u2606\ufe0f ]+")
+_FOOTNOTE: Final = re.compile(r"(?<=\d) ?\[\d\d?\](?!\w)")
+# What a number is roughly, or a part of it.
+_BESIDE_IT: Final = re.compile(r"(?m)(?<=\d),? (?:or (?:about|approximately|roughly) [\d.]+ ?%|of which\b)[^\n;]*$")
 REMARK: Final = re.compile(r"(?<=\S) \([^()\n]{0,80}[A-Za-z]{2}[^()\n]{0,80}\)")
 """Words in brackets behind an answer: ``42 (see page 7)``."""
 _ALONE: Final = Surroundings(
@@ -92,10 +104,15 @@ _NOT_ALONE: Final = (
     r"|minus|moins|menos|meno|und|et|y|e|als)\b"
 )
 _WORD: Final = re.compile(r"[^\W\d_]+")
+_TIMES: Final = {"once": 1, "twice": 2, "thrice": 3}
 _WORD_OF_NUMBER: Final = "|".join((*_UNITS, *(name for name in MAGNITUDES if len(name) > 5)))
 _SPELLED: Final = re.compile(
-    rf"(?i)(?<![\w-])(?:{_WORD_OF_NUMBER}"
-    rf")(?:(?:[ -]|(?<=hundred) and |(?<=thousand) and )(?:{_WORD_OF_NUMBER}|{'|'.join(_PARTS)}))*(?![\w-])"
+    rf"(?i)(?<![\w-])(?:(?<!at )once(?! (?:upon|again|more|he|she|it|they)\b)|twice|thrice|(?:{_WORD_OF_NUMBER})"
+    rf"(?:(?:[ -]|(?<=hundred) and |(?<=thousand) and )(?:{_WORD_OF_NUMBER}|{'|'.join(_PARTS)}))*)(?![\w-])"
+)
+# A number in words with a remark: "Eight (not nine, since 2006)".
+_WORD_FIRST: Final = re.compile(
+    r"\W*([A-Z][a-z]+(?:-[a-z]+)?(?: [a-z]+)?)\s*\((?!wrong|incorrect|no\b|it is|actually)[^()\n]*\d[^()\n]*\)\W*$"
 )
 _DIGITS: Final = re.compile(r"\d+(?:[.,]\d+)*")
 _TAKEN_BACK: Final = re.compile(rf"(?i)\b(?:not|wrong|incorrect)\b|n't\b|{REFUSAL.pattern}")
@@ -109,6 +126,8 @@ _HOW_MANY: Final = re.compile(
     r"(?i)\b(?:how many|number of) (?:[\w'-]+ ){0,3}?(people|men|women|children|feet|(?!(?:ha|i|wa|doe)s\b)[a-z]+s)\b"
 )
 _MOST_WORDS: Final = 14
+# Before a "one" that is a pronoun: "no one came".
+_NO_NUMBER: Final = frozenset({"no", "any", "every", "each", "this", "that", "which", "the", "another", "some"})
 _CHINESE: Final = re.compile(
     "(?<![\u3400-\u9fff])([〇零一二两兩三四五六七八九十百千万萬亿億]+)[个個元人年岁歲次只天本块塊]?(?![\u3400-\u9fff])"
 )
@@ -127,18 +146,24 @@ def number_of(stated: Stated, decimal: DecimalMark = ".", question: str = "", pr
     Else it is what the line concludes with, else the only one that is not in the ``question``. Raises ``RewardError`` where
     several numbers are stated and no line concludes with one.
     """
+    text, whole = (_BESIDE_IT.sub("", _FOOTNOTE.sub("", each)) for each in (stated.text, stated.whole))
+    stated = replace(stated, text=text, whole=whole)
     if stars := _STARS.fullmatch(stated.text):
         return Number(Fraction(sum(map(stars[0].count, "\u2b50\u2605"))), percent=False, text=stars[0])
     if not stated.is_marked:
+        above = _BREAKDOWN.sub("", stated.whole)
+        stated = stated if above == stated.whole else stated_answer(above) or stated
         written = _beside_known(stated.text, decimal, question)
         stated = replace(stated, text=written, whole=stated.whole.replace(stated.text, written))
-        return _concluded_number(stated, decimal, question, prompt)
+        leading = _WORD_FIRST.match(stated.text)
+        return (number_in_words(leading[1]) if leading else None) or _concluded_number(stated, decimal, question, prompt)
     read = boxed_number if stated.source == "box" else stated_number
     text = REMARK.sub("", _APPROXIMATELY.sub("=", stated.text))
     is_sentence = stated.source != "box" and "=" not in text
     written = _beside_known(text, decimal, question) if is_sentence else text
     number = _number_of_sentence(written, decimal, prompt) if is_sentence else None
-    return number or read(text, decimal) or number_in_words(text)
+    number = number or read(text, decimal) or number_in_words(text)
+    return number or (only_number(written, decimal) if written != text else None)
 
 
 @lru_cache(maxsize=4_096)  # a plan reads each reference three times, and each attempt again
@@ -220,8 +245,9 @@ class _Values(NumberLine):
         return _OUT_OF.search(self.lead(token)) is not None
 
     def equal(self) -> list[Token]:
-        at = max(map(self.text.rfind, ("=", "\u2248", r"\approx")))
-        return [each for each in self.tokens if 0 <= at < each.start]
+        until = len(_WHERE.sub(r"\1", self.text, count=1))
+        at = max(self.text.rfind(sign, 0, until) for sign in ("=", "\u2248", r"\approx"))
+        return [each for each in self.tokens if 0 <= at < each.start < until]
 
     def is_bracketed(self, token: Token) -> bool:
         opened, closed = self.text.rfind("(", 0, token.start), self.text.find(")", token.end)
@@ -241,7 +267,9 @@ WAYS: Final[tuple[Way[_Values, Iterable[Token]], ...]] = (
 
 def _concluded_number(stated: Stated, decimal: DecimalMark, question: str, prompt: str) -> Number | None:
     """Return the number of a text without a mark: its only one, else that of its last line."""
-    lines = [_Values.of(each) for each in _EMPHASIS.sub(r"\1", plain_digits(stated.whole, decimal)).split("\n")]
+    text = plain_digits(stated.whole, decimal)
+    text = _ITEM.sub("", text) if _FIRST_ITEM.search(text) else text
+    lines = [_Values.of(each) for each in _EMPHASIS.sub(r"\1", text).split("\n")]
     tokens = [token for line in lines for token in line.tokens]
     numbers = [token.value for token in tokens]
     whole = [*numbers, *(token.number for token in tokens[-1:] if token.part == "bound")]
@@ -258,6 +286,8 @@ def _concluded_number(stated: Stated, decimal: DecimalMark, question: str, promp
             # The last line is a farewell.
             line = next((each for each in reversed(above) if each.tokens), line)
         bold, anywhere = ([match[1] or match[2] for match in _BOLD.finditer(each)] for each in (stated.text, stated.whole))
+        if len(bold) == 1 and (spelled := number_in_words(bold[0])):
+            return spelled
         of_question = _numbers_in(question, decimal)
         line = _asked_for(line, question, of_question | _numbers_in(prompt, decimal))
         others = [each for each in line.tokens if (each.number.value, "/" in each.number.text) not in of_question]
@@ -288,7 +318,11 @@ def _number_of_sentence(text: str, decimal: DecimalMark, prompt: str) -> Number 
     if re.match(r"\W*\d", line.text):
         is_first = line.tokens[0] in fresh or len({each.number.value for each in fresh}) != 1
         return None if is_first else fresh[0].value
-    return _last_line_number(line, fresh)
+    concluded, first = _last_line_number(line, fresh), (fresh or line.tokens)[0]
+    is_stated = line.is_year(first) or _IS.search(line.lead(first))
+    if concluded is not None and concluded.value != first.number.value and is_stated:
+        raise RewardError(f"{shown(text)} may state {first.number.text} or {concluded.text}")
+    return concluded
 
 
 def _bare_number(line: str, decimal: DecimalMark) -> Number | None:
@@ -296,7 +330,7 @@ def _bare_number(line: str, decimal: DecimalMark) -> Number | None:
     bare = re.sub(r"^(?:[Tt]otal[\w ]*|[A-Za-z]+):\s*", "", line.strip(" *_`"))
     listed = re.match(r"[-\u2022]\s|\d+[.)]\s", line.strip())
     is_one = len(bare.split()) <= 3 and not listed and re.match(r"[-+$€£¥]*[\d.]", bare)
-    return only_number(bare, decimal) if is_one else None
+    return only_number(bare, decimal) if is_one and not bare.endswith((":", ",", "?")) else None
 
 
 def _asked_for(line: _Values, question: str, repeated: Container[tuple[Fraction, bool]]) -> _Values:
@@ -335,6 +369,8 @@ def in_digits(text: str, question: str) -> str:
     thing = things_counted(question)
 
     def written_out(words: re.Match[str]) -> str:
+        if times := _TIMES.get(words[0].lower()):
+            return f"{times} times" if "times" in question.lower() else words[0]
         number = _number_in_english(words[0])
         is_pronoun = words[0].lower() == "one" and not thing.match(text, words.end())
         return words[0] if number is None or is_pronoun else format_value(number.value)
@@ -430,7 +466,7 @@ def _number_in_english(text: str) -> Number | None:
     if and_a and size in _PARTS and (ones := _number_in_english(whole)):
         value = (ones.value + Fraction(1, _PARTS[size])) * (MAGNITUDES.get(scale, 1) if len(scale) > 1 else 1)
         return replace(ones, value=value, text=f"{ones.text}{and_a}{part}")
-    if signs := _CHINESE.search(text):
+    if (signs := _CHINESE.search(text)) and not _CHINESE.search(text, signs.end()):
         return Number(Fraction(_chinese_value(signs[1])), percent=False, text=signs[1])
     words = [word.casefold() for word in _WORD.findall(text)]
     if re.search(r"\d", text) or len(words) > _MOST_WORDS or ordinal(text) is not None:
@@ -439,10 +475,10 @@ def _number_in_english(text: str) -> Number | None:
     start = words.index(spelled[0]) if spelled else 0
     inside = [word for word in words[start:] if word != "and"][: len(spelled)]
     before = words[start - 1] if start else ""
-    pronoun = spelled == ["one"] and len(words) > start + 2
+    pronoun = spelled == ["one"] and (len(words) > start + 2 or before in _NO_NUMBER)
     bound = spelled and re.search(rf"\b(?:{any_of('bounds')}) {spelled[0]}\b", text.casefold())
     scaled = spelled and spelled[0] in MAGNITUDES and before not in ("a", "an")
-    if not spelled or inside != spelled or pronoun or bound or scaled:
+    if not spelled or inside != spelled or pronoun or bound or scaled or before in ("not", "never"):
         return None
     value = _spelled_value(spelled)
     if value is None:
@@ -497,7 +533,10 @@ def numbers_agree(left: Number, right: Number, tolerance: Fraction = Fraction(0)
     side only is a hundredth, and next to a reference above 1 it may be the unit: ``50 %`` agrees with ``0.5`` and with
     ``50``, but ``0.5 %`` not with ``0.5``.
     """
-    units = "%" if left.percent else left.unit, "%" if right.percent else right.unit
+    # Five dollars an hour are five dollars, and five hours a day five hours, but 90 km are not 90 km/h.
+    of, _, per = left.unit.partition("/")
+    stated = left.unit if "/" in right.unit or (of not in MONEY and per in ("hour", "minute", "second")) else of
+    units = "%" if left.percent else stated, "%" if right.percent else right.unit
     if len({*units} - {""}) > 1:
         meant = MEANINGS.get(units[0], units[:1]), units[1:] if units[1] == "$" else MEANINGS.get(units[1], units[1:])
         bases = [[*map(_in_base_units, each)] for each in meant]

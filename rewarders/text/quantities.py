@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 from tfgrpo.rewarders.text import lexer, numbers
 from tfgrpo.rewarders.text.answers import UNSPACED, Stated, any_of, bare_reference, last_question
 from tfgrpo.rewarders.text.base import Reference
-from tfgrpo.rewarders.text.formulas import AROUND_FORMULA, NEEDS_MATH, PROSE, in_latex
+from tfgrpo.rewarders.text.formulas import AROUND_FORMULA, NEEDS_MATH, PROSE, in_latex, is_in_prompt
 from tfgrpo.rewarders.text.lexer import CONSTANT, FUNCTION, DecimalMark, Number, NumberLine, plain_digits, unit_of
 from tfgrpo.rewarders.text.moments import dates, durations
 from tfgrpo.rewarders.text.numbers import MEANINGS, number_of, numbers_agree, ordinal
@@ -63,8 +63,10 @@ class _Numeric(ReadAnswer["NumberReference"]):
     def _only_of_its_kind(self) -> Number | None:
         """Return the only number of the kind of the reference, as ``500 mg every 8 hours`` has one; none of the question."""
         text = plain_digits(self.text if self.stated.is_marked else self.stated.whole, self.reference.decimal)
-        ours = [each.number for each in NumberLine.of(text).tokens if _kind_of(each.number) == _kind_of(self.wanted)]
-        if len({each.value for each in ours}) != 1 or _RANGE.search(text):
+        line = NumberLine.of(text)
+        ours = [each.number for each in line.tokens if _kind_of(each.number) == _kind_of(self.wanted)]
+        is_part = any(each.part or line.relation(each) for each in line.tokens)  # of a range, or a bound
+        if len({each.value for each in ours}) != 1 or is_part or _RANGE.search(text):
             return None
         return ours[0] if self.equals(ours[0]) or ours[0].text not in self.reference.prompt else None
 
@@ -106,7 +108,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
 
     def has_magnitude_asked(self) -> bool:
         magnitude = re.search(r"\b(?:in|how many) (thousand|million|billion|dozen)s?\b", self.reference.prompt, re.IGNORECASE)
-        number, size = self.number, lexer.MAGNITUDES[magnitude[1].lower()] if magnitude else 0
+        number, size = self.number, lexer.MAGNITUDES[magnitude[1].lower()] if magnitude and self.wanted.scale == 1 else 0
         if not size or number is None or not (number.unit in lexer.MONEY or (number.scale > 1 and not number.unit)):
             return False
         return self.equals(replace(number, value=number.value / size))
@@ -158,6 +160,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
         formula = re.split(r"\b(?:is|equals)\b", self.stated.text)[-1].strip(AROUND_FORMULA + "$")
         constant = _CONSTANT if "." in self.wanted.text else _FUNCTION  # what is rounded may be a multiple of π
         left = self.number is None and (_WORKED.search(formula) or constant.match(formula)) and not _POWER.fullmatch(formula)
+        left = left and not is_in_prompt(formula, self.reference.prompt)
         return formula if left and not PROSE.search(re.sub(rf"\\[a-z]+|choose|{FUNCTION}", "", formula)) else ""
 
     def needs_algebra(self) -> bool:
@@ -178,6 +181,10 @@ class _Numeric(ReadAnswer["NumberReference"]):
         ours, theirs = (NAMED_VALUE.search(each) for each in (self.text, self.reference.text))
         return bool(ours and theirs and ours.groups() != theirs.groups())
 
+    def may_be_compared(self) -> bool:
+        before, compared = _COMPARISON.subn("", plain_digits(self.text, self.reference.decimal))
+        return compared > 0 and any(self.equals(each.number) for each in NumberLine.of(before).tokens)
+
     def is_beside(self) -> bool:
         # An earlier line may say what is asked for: "The total is $9.", above "The tax is $2.".
         name = None if self.stated.is_marked else _NAME_ASKED.search(self.reference.prompt)
@@ -188,29 +195,47 @@ class _Numeric(ReadAnswer["NumberReference"]):
         other = numbers.only_number(match[1].rstrip(".,"), self.reference.decimal) if match else None
         return other is not None and not numbers_agree(other, self.number) and (self.agrees() or self.equals(other))
 
+    @cached_property
+    def ordinals(self) -> set[int | None]:
+        from_last = re.compile(r"\b\w+[ -](?:from|to)[ -](?:the )?(?:last|end)\b")
+        return {ordinal(each) for each in ORDINAL.findall(from_last.sub("", plain(self.text)))} - {None}
+
     def is_same_ordinal(self) -> bool:
-        ordinals = {ordinal(each) for each in ORDINAL.findall(plain(self.text))} - {None}
-        return ordinals == {ordinal(self.reference.text)} and not denies(self.text)
+        return self.ordinals == {ordinal(self.reference.text)} and not denies(self.text)
+
+    def is_ordinal_asked(self) -> bool:
+        is_asked = re.search(r"\b(?:place|position|rank|which)\b", last_question(self.reference.prompt), re.IGNORECASE)
+        others = re.search(r"\d|\b(?:no|none|nobody|never)\b", plain(self.text))
+        return bool(is_asked) and self.ordinals == {self.wanted.value} and not others and not denies(self.text)
 
     def is_hundredfold(self) -> bool:
-        number = self.number if _PERCENT_ASKED.search(self.reference.prompt) and not self.wanted.percent else None
+        is_share = self.wanted.percent or abs(self.wanted.value) <= 1  # 0.5 may be 50%
+        number = self.number if _PERCENT_ASKED.search(self.reference.prompt) and not is_share else None
         return number is not None and number.percent and number.value == 100 * self.wanted.value
 
     def says_none(self) -> bool:
-        text, things = plain(self.text), numbers.things_counted(self.reference.prompt)
-        none = re.search(r"\bno\b|^(?:none|nothing|zero)$", text) if self.wanted.value == 0 else None
-        return none is not None and (none[0] != "no" or things.match(text, none.end()) is not None)
+        prompt = self.reference.prompt.lower()
+        none = _NONE.match(plain(self.text)) if self.wanted.value == 0 and "how many " in prompt else None
+        return bool(none and (none[1] is None or re.search(rf"how many (?:\w+ ){{0,2}}{none[1][:4]}", prompt)))
 
-    def may_be_bound(self) -> bool:
-        is_possible = self.number is None and _EXTREME.search(last_question(self.reference.prompt))
-        tokens = NumberLine.of(plain_digits(self.text, self.reference.decimal)).tokens if is_possible else []
-        return [self.equals(each.number) for each in tokens if each.part == "bound"] == [True]
+    def is_bound_asked(self) -> bool:
+        question, text = last_question(self.reference.prompt), numbers.in_digits(self.stated.whole, self.reference.prompt)
+        bare = next((bound.sub("", text) for extreme, bound in _BOUNDS if extreme.search(question)), text)
+        with suppress(RewardError):
+            number = numbers.answered_number(bare, self.reference.decimal) if bare != text else None
+            return number is not None and self.equals(number)
+        return False
 
     def is_in_base(self) -> bool:
         return is_same_in_base(self.reference.prompt, self.text, self.reference.text)
 
     def is_same_text(self) -> bool:
         return self.number is None and any(same_text(each, self.reference.text) for each in self.stated.candidates)
+
+    def is_exact_before_rounding(self) -> bool:
+        exact, sign, _ = re.sub(r"\\(?:approx|simeq)\b", "\u2248", self.text).partition("\u2248")
+        number = numbers.answered_number(f"Answer: {exact}", self.reference.decimal) if sign else None
+        return number is not None and self.equals(number)
 
     def agrees_in_other_notation(self) -> bool:
         decimal, other = self.reference.decimal, None
@@ -261,22 +286,25 @@ class NumberReference(Reference):
         Rule("unclear", "has a unit not asked for", "5", "5 km", _Numeric.has_unit_not_asked, "How many meters is it?"),
         Rule("unclear", "may be that of a page or an error", "42", "See page 42.", _Numeric.may_number),
         Rule("wrong", "is another version", "3.10", "3.1", _Numeric.is_other_version, "Which version has it?"),
+        Rule("right", "is the ordinal asked for", "3", "She was third.", _Numeric.is_ordinal_asked, "Which place was it?"),
         Rule("wrong", "is a hundred times as much", "3", "300%", _Numeric.is_hundredfold, "By how many percent?"),
         Rule("unclear", "is beside what is asked", "$9", "The sum is $9.\nTax is $2.", _Numeric.is_beside, "What is the sum?"),
         Rule("right", "has this value", "1/2", "Answer: 50 %", _Numeric.agrees),
+        Rule("right", "is the bound asked for", "4", "At least 4.", _Numeric.is_bound_asked, "What is the smallest number?"),
+        Rule("unclear", "may be a comparison", "5", "He pays $5 for it, which is $1 less than I.", _Numeric.may_be_compared),
         Rule("right", "is the same ordinal", "3rd", "the third", _Numeric.is_same_ordinal),
         Rule("right", "is the same text", "42", "__42__", _Numeric.is_same_text),
         Rule(
             "unclear", f"is a formula, which match: auto works out; {NEEDS_MATH}", "120", r"\boxed{5!}", _Numeric.needs_algebra
         ),
         Rule("right", "is a formula for it", "120", r"\boxed{5!}", _Numeric.has_formula_for_it),
+        Rule("right", "is exact before it is rounded", "2/9", "Answer: 2/9 ≈ 0.22", _Numeric.is_exact_before_rounding),
         Rule("unclear", "has a mark with two readings", "3.14", "Answer: 3,14", _Numeric.agrees_in_other_notation),
         Rule("unclear", "is the reference in another notation", "1.234", "1234", _Numeric.agrees_with_other_notation),
         Rule("right", "has the points of the scale", "4", "4/5", _Numeric.has_points, "Rate it from 1 to 5."),
         Rule("unclear", "may be points of a scale", "4", "4/5", lambda answer: answer.points),
         Rule("unclear", "may be of another magnitude", "5", "5 million", _Numeric.has_other_magnitude),
         Rule("wrong", "is another number", "42", "43", lambda answer: answer.number is not None),
-        Rule("unclear", "may be the bound asked for", "4", "At least 4.", _Numeric.may_be_bound, "What is the least number?"),
         Rule("right", "says that there are none", "0", "No errors.", _Numeric.says_none, "How many errors are there?"),
         Rule("none", "is no number", "42", "Paris", lambda _: True),
     )
@@ -324,7 +352,14 @@ def _kind_of(number: Number) -> str:
 
 
 _NAME_ASKED: Final = re.compile(r"\b[Ww]hat (?:is|was|are|were) (?:the )?([a-z][a-z ]{2,40}?)(?: (?:of|in|for|on|at)\b.*)?\?")
-_EXTREME: Final = re.compile(r"\b(?:m(?:ini|axi)m\w+|most|\w+[ae]st)\b", re.IGNORECASE)
+# What a question asks for, and how an answer says it: the smallest number is "at least 42".
+_BOUNDS: Final = tuple(
+    (re.compile(rf"(?i)\b(?:{extreme})\b"), re.compile(rf"(?i)\b(?:{bound}) (?=\d)"))
+    for extreme, bound in (
+        (r"minim\w+|fewest|least|\w*(?:small|low|short)est", "at least|no (?:fewer|less) than"),
+        (r"maxim\w+|most|\w*(?:larg|great|high|long)est", "at most|up to|no more than"),
+    )
+)
 _EXTRACTED: Final = re.compile(
     r"\A\W*(?:please )?(?:extract|identify|retrieve|parse|read)\b(?!.*\?)", re.IGNORECASE | re.DOTALL
 )
@@ -337,6 +372,10 @@ _FUNCTION: Final = re.compile(rf"{_NO_VARIABLE}(?:{FUNCTION}|\d choose \d)")
 _CONSTANT: Final = re.compile(rf"{_FUNCTION.pattern}|{_NO_VARIABLE}(?:{CONSTANT}|\d[ ]?[*/]?[ ]?e\b)")
 # A power is read as a number, unless it is too large.
 _POWER: Final = re.compile(r"[\d.]+(?:/[\d.]+)?\^[-+]?\d+")
+_NONE: Final = re.compile(
+    r"(?:none|nothing|zero)$|(?:(?:there|it|they|we) (?:is|are|was|were|has|have|had) )?"
+    r"no (?:[a-z]+ )?([a-z]+)(?: (?:is|are|was|were|has|have|in|on|at) [a-z ]+)?$"
+)
 _PERCENT_ASKED: Final = re.compile(r"(?i)\bhow many per ?cent\b|\bwhat percentage\b")
 _WORD: Final = re.compile(r"[^\W\d_]+|[$€£%]")
 _YEAR: Final = re.compile(r"\s*\d{4}\s*")
@@ -349,8 +388,12 @@ _RISE: Final = re.compile(r"(?i)\b(?:up(?! to)|gr[eo]w\w*|ris(?:e|en|es|ing)|ros
 _CHANGE: Final = re.compile(r"(?i)\b(?:chang|gr[eo]w|ris|rose|increas|gain|profit)\w*")
 _ASKED: Final = re.compile(r"(?i)\bhow many ((?:[\w'-]+ ){0,4}[\w-]+)|\bin (?:US )?([a-z]+)")
 _NUMBERED: Final = r"\b(page|section|question(?!:)|chapter|line|figure|table|error|attempt|port|version|ticket|note)"
-_FAILED: Final = r"^\W*(?:traceback \(|(?:error|exception): (?=[a-z]))"
+_FAILED: Final = (
+    r"^traceback \(|^\W*(?:(?:error|exception): (?=[a-z])|(?:n/a|unknown) ?[.,;:(])|(?:request|query|call)s? failed"
+    r"|: \W?error\b"
+)
 NAMED_VALUE: Final = re.compile(r"(?:^|[\s$(])(\d*)([A-Za-z])\s*=[^=]*$")
+_COMPARISON: Final = re.compile(r",\s(?:which (?:is|was) )?\W{0,3}\d[^,;]*? (?:less|more|fewer|\w+er) than [^;]*$")
 _POINTS: Final = re.compile(r"(\d+) ?/ ?(3|4|5|7|10|100)")
 
 
