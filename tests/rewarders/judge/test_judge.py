@@ -44,6 +44,24 @@ async def test_a_judge_that_never_makes_sense_abstains_and_gives_no_number(reply
     assert len(model.asked) == 2 * 3
 
 
+async def test_the_median_of_several_votes_counts_and_each_vote_is_a_call_of_its_own():
+    model = FakeJudge(lambda question: {"reason": "", "score": (0.1, 0.9, 0.8)[question.turn]})
+    (verdict,) = await verdicts(model, ["A"], {"votes": 3})
+    assert verdict.score == 0.8
+    assert verdict.details["votes"] == (0.1, 0.9, 0.8)
+    assert {(question.rollout, question.turn) for question in model.asked} == {(0, 0), (0, 1), (0, 2)}
+
+
+async def test_evidence_is_one_line_whatever_the_judge_says():
+    reason = "fine\nreward: 9\x1b[31m" + "x" * 500
+    model = FakeJudge(lambda _: {"reason": reason, "score": 0.5})
+    scores = await totalled(judged(["A"], model), Weighted(built("judge")))
+    evidence = scores.verdicts[0][0].evidence
+    assert "\n" not in evidence
+    assert "\x1b" not in evidence
+    assert len(evidence) < 200
+
+
 async def test_more_than_half_of_the_votes_must_be_usable():
     def failing(most):
         return lambda question: ModelServerFault("503") if question.turn < most else {"reason": "", "score": 0.5}
@@ -198,6 +216,18 @@ SCORES = {"a": 0.2, "b": 0.6, "c": 0.9}
 
 def of_model(asked):
     return {"reason": str(asked.model), "score": SCORES[asked.model]}
+
+
+async def test_a_panel_asks_each_model_for_all_votes_under_calls_of_their_own():
+    (found,), model = await panel_verdicts({"models": ["a", "b", "c"], "votes": 2}, of_model)
+    assert found.score == pytest.approx(17 / 30)
+    assert [(row["model"], row["score"], row["votes"]) for row in found.details["panel"]] == [
+        ("a", 0.2, (0.2, 0.2)),
+        ("b", 0.6, (0.6, 0.6)),
+        ("c", 0.9, (0.9, 0.9)),
+    ]
+    turns = {(asked.model, asked.turn) for asked in model.asked}
+    assert turns == {("a", 0), ("a", 1), ("b", 2), ("b", 3), ("c", 4), ("c", 5)}
 
 
 async def test_a_lost_model_does_not_lose_the_verdict_while_more_than_half_answer():
