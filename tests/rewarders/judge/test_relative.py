@@ -58,6 +58,16 @@ async def test_a_comparison_counts_only_when_both_orders_were_answered():
     assert "503" in verdicts[2].reason
 
 
+async def test_votes_on_a_pair_add_up():
+    def answer(question):
+        vote = question.turn % 100 // 2
+        return {"reason": "", "better": by_order("AB" if vote < 2 else "BA")(question)["better"]}
+
+    model, verdicts = await ranked(answer, ["A", "B"], {"votes": 3}, "centered")
+    assert len(model.asked) == 6
+    assert numbers(verdicts) == pytest.approx([1 / 6, -1 / 6])
+
+
 async def test_large_groups_are_compared_in_a_bounded_number_of_pairs():
     outputs = [chr(ord("A") + index) for index in range(20)]
     model, verdicts = await ranked(by_order("".join(outputs)), outputs, {"max_pairs": 30})

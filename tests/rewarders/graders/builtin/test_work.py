@@ -14,6 +14,8 @@ from tfgrpo.rewarders.scorer import Abstained, Attempt, GraderInput, RewardConte
 from tfgrpo.stores.errors import PipelineError, RewardError
 
 FIND = {"name": "find", "arguments": {"q": "tea", "most": 3}}
+OPEN = {"name": "open", "arguments": {"page": 2}}
+BUY = {"name": "buy", "arguments": {}}
 
 
 async def scored(name, options, facts, *, answer="", metadata=None, tokens=7):
@@ -22,6 +24,11 @@ async def scored(name, options, facts, *, answer="", metadata=None, tokens=7):
     with ScoreRunner() as runner:
         ((verdict,),) = await runner.score(build_scorer(name, options), [context])
     return verdict
+
+
+async def test_the_evidence_names_what_is_missing_and_what_is_too_much():
+    verdict = await scored("tool_calls", {}, {"tool_calls": [FIND, BUY]}, answer=json.dumps([FIND, OPEN]))
+    assert verdict.evidence == ('1 of 2 calls of the reference; missing: open({"page":2}); not in the reference: buy({})')
 
 
 async def test_what_is_not_known_leaves_the_attempt_ungraded_and_an_unusable_reference_is_counted_beforehand():
