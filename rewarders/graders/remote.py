@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 from urllib.parse import urlsplit
 
@@ -145,10 +145,16 @@ def _sample(item: GraderInput) -> bytes | Verdict:
     }
     # The record is a user's, and may contain NaN.
     try:
-        # A record may hold mappings that are no dictionaries; of anything else ``dict`` raises.
-        return json.dumps(fields, allow_nan=False, default=dict).encode()
+        return json.dumps(fields, allow_nan=False, default=_as_dict).encode()
     except (TypeError, ValueError, RecursionError) as error:
         return Abstained("remote", described(ValueError(f"its record cannot be sent as JSON: {error}")), broke=True)
+
+
+def _as_dict(value: object) -> dict[Any, Any]:
+    # A record may hold mappings that are no dictionaries. ``dict`` alone would also take a set of pairs, or an array.
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a {type(value).__name__} is no JSON value")
 
 
 def _results(status: int, content: bytes) -> list[Any]:
