@@ -195,18 +195,13 @@ class _Numeric(ReadAnswer["NumberReference"]):
         other = numbers.only_number(match[1].rstrip(".,"), self.reference.decimal) if match else None
         return other is not None and not numbers_agree(other, self.number) and (self.agrees() or self.equals(other))
 
-    @cached_property
-    def ordinals(self) -> set[int | None]:
-        from_last = re.compile(r"\b\w+[ -](?:from|to)[ -](?:the )?(?:last|end)\b")
-        return {ordinal(each) for each in ORDINAL.findall(from_last.sub("", plain(self.text)))} - {None}
-
     def is_same_ordinal(self) -> bool:
-        return self.ordinals == {ordinal(self.reference.text)} and not denies(self.text)
-
-    def is_ordinal_asked(self) -> bool:
+        text = re.sub(r"\b\w+[ -](?:from|to)[ -](?:the )?(?:last|end)\b", "", plain(self.text))
         is_asked = re.search(r"\b(?:place|position|rank|which)\b", last_question(self.reference.prompt), re.IGNORECASE)
-        others = re.search(r"\d|\b(?:no|none|nobody|never)\b", plain(self.text))
-        return bool(is_asked) and self.ordinals == {self.wanted.value} and not others and not denies(self.text)
+        is_alone = is_asked and not re.search(r"\d|\b(?:no|none|nobody|never)\b", text)
+        wanted = {ordinal(self.reference.text)} | ({self.wanted.value} if is_alone else set())
+        ordinals = {ordinal(each) for each in ORDINAL.findall(text)} - {None}
+        return len(ordinals) == 1 and ordinals <= wanted and not denies(self.text)
 
     def is_hundredfold(self) -> bool:
         is_share = self.wanted.percent or abs(self.wanted.value) <= 1  # 0.5 may be 50%
@@ -286,13 +281,12 @@ class NumberReference(Reference):
         Rule("unclear", "has a unit not asked for", "5", "5 km", _Numeric.has_unit_not_asked, "How many meters is it?"),
         Rule("unclear", "may be that of a page or an error", "42", "See page 42.", _Numeric.may_number),
         Rule("wrong", "is another version", "3.10", "3.1", _Numeric.is_other_version, "Which version has it?"),
-        Rule("right", "is the ordinal asked for", "3", "She was third.", _Numeric.is_ordinal_asked, "Which place was it?"),
         Rule("wrong", "is a hundred times as much", "3", "300%", _Numeric.is_hundredfold, "By how many percent?"),
         Rule("unclear", "is beside what is asked", "$9", "The sum is $9.\nTax is $2.", _Numeric.is_beside, "What is the sum?"),
         Rule("right", "has this value", "1/2", "Answer: 50 %", _Numeric.agrees),
         Rule("right", "is the bound asked for", "4", "At least 4.", _Numeric.is_bound_asked, "What is the smallest number?"),
         Rule("unclear", "may be a comparison", "5", "He pays $5 for it, which is $1 less than I.", _Numeric.may_be_compared),
-        Rule("right", "is the same ordinal", "3rd", "the third", _Numeric.is_same_ordinal),
+        Rule("right", "is the same ordinal", "3", "She was third.", _Numeric.is_same_ordinal, "Which place was it?"),
         Rule("right", "is the same text", "42", "__42__", _Numeric.is_same_text),
         Rule(
             "unclear", f"is a formula, which match: auto works out; {NEEDS_MATH}", "120", r"\boxed{5!}", _Numeric.needs_algebra
