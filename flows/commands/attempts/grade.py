@@ -228,8 +228,10 @@ class PipelineGrading(_Spending):
 
     def unknown(self, sample_id: str) -> str:
         """Return what ids are accepted; empty if this is one."""
+        if sample_id in self.items:
+            return ""
         names = dict.fromkeys(name for name, _ in self.items.values())
-        return "" if sample_id in self.items else f"the id of an item of {', '.join(names)}"
+        return f"the id of an item of {', '.join(names)}"
 
     def dataset_of(self, sample_id: str) -> str:
         """Return the dataset of an item."""

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.runs import running as kit
 from tfgrpo.flows import cli
+from tfgrpo.flows.commands.attempts.grade import PipelineGrading
+from tfgrpo.flows.orchestration.request import RunRequest
 from tfgrpo.pipelines.mix.config import load_mix_config
 from tfgrpo.pipelines.server.service import DataService, GradeItem
 from tfgrpo.rewarders.runner import ScoreRunner
@@ -233,3 +235,13 @@ def test_a_large_file_is_graded_in_its_order(grade, pipeline, tmp_path):
     many = [{"sample_id": f"sums:{n % 16}", "completion": str(n)} for n in range(1_100)]
     grade(MIX, jsonl(tmp_path / "d.jsonl", *many), "--to", tmp_path / "graded.jsonl", "--force")
     assert [row["sample_id"] for row in kit.lines(tmp_path / "graded.jsonl")] == [row["sample_id"] for row in many]
+
+
+def test_an_id_is_looked_up_without_a_walk_over_all_items(at_home):
+    class Items(dict):
+        def values(self):
+            raise AssertionError("each of very many completions would walk over very many items")
+
+    grading = PipelineGrading.load(RunRequest(dry_run=True).resolved({}))
+    known, grading.items = next(iter(grading.items)), Items(grading.items)
+    assert grading.unknown(known) == ""
