@@ -40,8 +40,9 @@ from tfgrpo.flows.orchestration.deployed import Optional, PrefectArtifacts, Unkn
 from tfgrpo.flows.orchestration.interrupts import termination_interrupts
 from tfgrpo.flows.orchestration.local_server import LocalServer, error_line, in_background, wanted, without_login
 from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Scalar, Status
-from tfgrpo.flows.run.close import list_unbegun, report_unbegun
+from tfgrpo.flows.run.close import report_unbegun
 from tfgrpo.flows.run.execution import as_submitted, execute
+from tfgrpo.flows.run.index import new_run_id, record_unbegun
 from tfgrpo.flows.run.loop.books import RunGroups
 from tfgrpo.flows.run.prepare import Prepared
 from tfgrpo.pipelines.plan.plan import Plan
@@ -351,7 +352,11 @@ def run_locally(
         flow_run = _FlowRun(prepared.request)
         context, artifacts = flow_run.begin()
     except PrefectUnavailable as error:
-        list_unbegun(prepared.request, os.environ, RunSummary("failed", None, str(error), {}), utc_now)
+        if prepared.request.earlier is None:
+            # Of the plan: a test without a task is of the one used last, which the request does not name.
+            run = prepared.plan.paths.run(prepared.request.run_id or new_run_id(utc_now))
+            about = {"pipeline": prepared.plan.settings.pipeline, "simulated": prepared.plan.simulated}
+            record_unbegun(run, "failed", str(error), clock=utc_now, **about)
         raise
     observers = Observers(screen.progress, artifacts)
     runner = partial(mapped_groups, stop=stop)

@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import httpx
@@ -21,8 +22,10 @@ from tfgrpo.flows.console.observer import Progress, Screen
 from tfgrpo.flows.learning_flow import run_locally
 from tfgrpo.flows.orchestration import deployed
 from tfgrpo.flows.orchestration.request import RunRequest
+from tfgrpo.flows.run.index import runs_of
 from tfgrpo.flows.run.prepare import prepare
 from tfgrpo.stores.errors import PrefectUnavailable, SettingsError
+from tfgrpo.stores.files.layout import TaskPaths
 
 NOBODY = "http://127.0.0.1:9/api"
 
@@ -129,3 +132,17 @@ def test_a_run_that_finds_no_server_is_listed(capsys, monkeypatch, tmp_path):
     assert cli.main(["runs", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["runs"]
     assert (row["state"], row["message"].partition(",")[0]) == ("failed", f"Prefect's server at {NOBODY}")
+
+
+def test_a_run_of_a_task_that_its_request_does_not_name_is_listed_with_that_task(monkeypatch, tmp_path):
+    monkeypatch.setattr(learning_flow, "_ANSWER_S", 0.1)
+    monkeypatch.chdir(tmp_path)
+    prepared = prepare(RunRequest(dry_run=True), {})
+    mine = TaskPaths.of(tmp_path / "out", "mine")  # as of `tfgrpo test`, which takes the task that was used last
+    prepared = replace(prepared, plan=replace(prepared.plan, paths=mine))
+    screen = Screen(lambda line: None, Progress(PeopleConsole(file=io.StringIO())), lambda summary: None)
+    with temporary_settings({PREFECT_API_URL: NOBODY}), pytest.raises(PrefectUnavailable):
+        run_locally(prepared, screen)
+    (entry,) = runs_of(mine)
+    assert (entry.status, entry.simulated) == ("failed", True)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
