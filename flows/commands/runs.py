@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final
@@ -88,13 +88,18 @@ def _row(entry: RunEntry) -> tuple[str, ...]:
     return entry.task_id, entry.run_id, night, started, entry.state, spent, lessons, message
 
 
-def _moment_of(age: str, now: datetime) -> datetime:
-    match = re.fullmatch(r"(\d{1,6})\s*([mhdw])", age.strip().lower(), re.ASCII)
+def _moment_of(text: str, now: datetime) -> datetime:
+    """Return the moment of an age such as ``26h`` or ``7d``, or of a date. Raise ``SettingsError`` for anything else."""
+    age = re.fullmatch(r"(\d{1,6})\s*([mhdw])", text.strip().lower(), re.ASCII)
     # Some 900,000 days ago there was no date.
-    with suppress(OverflowError):
-        if match is not None:
-            return now - int(match[1]) * _UNITS[match[2]]
-    raise SettingsError.one("--since", repr(age), "an age such as 1d, 26h or 90m")
+    with suppress(ValueError, OverflowError):
+        if age is not None:
+            return now - int(age[1]) * _UNITS[age[2]]
+        moment = datetime.fromisoformat(text.strip())
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        if moment <= now:
+            return moment
+    raise SettingsError.one("--since", repr(text), "an age such as 1d, 26h or 90m, or a date in the past (UTC)")
 
 
 def _wrong_since(begin: datetime, entries: Sequence[RunEntry]) -> str | None:

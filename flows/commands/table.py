@@ -242,7 +242,7 @@ COMMANDS: Final[Mapping[str, Command | Commands]] = {
     "runs": Command(
         "runs:runs",
         "list the runs that there are, newest first",
-        Option("--since", "only runs since then: 1d, 26h, 90m", metavar="AGE"),
+        Option("--since", "only runs since then: 1d, 26h, 7d, 2026-11-30", metavar="AGE|DATE"),
         *_task,
         epilog="Without a task, the runs of every task are listed. `unfinished`: in progress, or killed. Exit codes with "
         "--since: 0; 1 a run failed or was killed, or none has ended.",
