@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -216,6 +216,12 @@ def _warnings(request: SelectRequest, settings: Settings, env: Mapping[str, str]
             yield "the SIMULATED model knows only the items of its own worlds; what it says to a prompt means nothing"
         elif request.item is None:
             yield f"no prompt: the first item of the SIMULATED world {settings.simulated.world!r} is asked"
+    is_file = False
+    with suppress(OSError, ValueError):  # a text too long for a name, a null character
+        is_file = request.reference is not None and Path(request.reference).is_file()
+    if is_file:
+        compared = f"as answers are compared with; the file is @{request.reference}"
+        yield f"--reference is the text {request.reference!r}, {compared}"
     yield from key_warnings(models, env)
 
 

@@ -78,9 +78,12 @@ def test_an_item_has_its_answer_unless_the_request_has_one(tmp_path):
 def test_a_reference_is_text_and_a_file_only_after_an_at_sign(tmp_path):
     path = tmp_path / "answer.txt"
     path.write_text("42", encoding="utf-8")
-    for text in ("42", "see answer.txt", "x" * 5_000, "a\x00b", str(path)):
+    for text in ("42", "see answer.txt", "x" * 5_000, "a\x00b"):
         planned = plan(prompt="x", reference=text)
         assert (planned.spec.item.answer, planned.warnings) == (text, ())
+    planned = plan(prompt="x", reference=str(path))
+    assert planned.spec.item.answer == str(path)
+    assert any(f"the file is @{path}" in text for text in planned.warnings)
     assert plan(prompt="x", answer="@home").spec.item.answer == "@home"
 
 
