@@ -300,7 +300,7 @@ def test_other_columns_that_may_hold_the_answer_are_named(capsys, row, answer, l
 def test_a_text_within_an_object_is_named_by_its_path(capsys):
     Path("n.jsonl").write_text('{"k": "u", "data": {"in": {"q": "How many?"}}, "split": "x"}\n')
     assert cli.main(["init", "n.jsonl", *NOWHERE]) == 2
-    assert "a path such as data.question, or" in capsys.readouterr().err
+    assert "a path such as data.in.q, or" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("column", ["messages", "conversations"])
