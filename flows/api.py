@@ -615,10 +615,11 @@ def _of_items(problem: Problem, name: str) -> Problem:
     if not mark:
         return problem
     value = re.sub(r" of line (\d+) again$", lambda match: f" of items[{int(match[1]) - 1}] again", problem.given)
-    if re.fullmatch(r":(?: lines?)? ?\d+(?:, \d+)*(?:| and [\d,]+ more)", line):
-        numbers, *more = line.lstrip(": lines").partition(" and ")
-        line = re.sub(r"\d+", lambda number: f"[{int(number[0]) - 1}]", numbers).replace(", ", ", items") + "".join(more)
-    return replace(problem, source=f"items{line}", given=value)
+    lines = re.fullmatch(r":(?: lines?)? ?(\d+(?:, \d+)*)(| and [\d,]+ more)", line)
+    if lines is None:
+        return replace(problem, source=f"items{line}", given=value)
+    names = ", ".join(f"items[{int(number) - 1}]" for number in lines[1].split(", "))
+    return replace(problem, source=f"{names}{lines[2]}", given=value)
 
 
 def _json_lines(items: Iterable[Mapping[str, Any]] | DataFrameLike) -> str:
