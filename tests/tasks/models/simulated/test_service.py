@@ -1,5 +1,6 @@
 """The service answers as a function of seed and request and says SIMULATED, in chat and in two dialects of agents."""
 
+import asyncio
 import json
 import time
 
@@ -99,6 +100,14 @@ async def test_latency_is_added(stream):
     start = time.monotonic()
     await posted(CHAT, request(stream=stream), latency_s=0.05)
     assert time.monotonic() - start >= 0.045
+
+
+async def test_without_a_latency_no_other_task_has_its_turn_before_the_answer():
+    turns = []
+    async with in_process() as client:
+        asyncio.get_running_loop().call_soon(turns.append, "another")
+        await client.post(f"/{CHAT}", json=request())
+        assert turns == []
 
 
 # Dialects
