@@ -20,8 +20,8 @@ import click
 
 from tfgrpo.flows.commands.table import TFGRPO
 from tfgrpo.flows.console.console import Console
-from tfgrpo.flows.console.environment import quiet_prefect
-from tfgrpo.flows.console.parsing import problem_of
+from tfgrpo.flows.console.environment import installed_version, quiet_prefect
+from tfgrpo.flows.console.parsing import flag, problem_of
 from tfgrpo.flows.orchestration.interrupts import run_signals
 from tfgrpo.flows.orchestration.second_signal import kill_after_second_signal
 from tfgrpo.stores.errors import ConfigError, TfgrpoError
@@ -42,7 +42,14 @@ _FILES: Final = 10_240
 _LOG = logging.getLogger("tfgrpo.cli")
 
 
-click.version_option(package_name="tfgrpo", message="tfgrpo %(version)s", help="print the version and exit")(TFGRPO)
+def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    # Not ``click.version_option``, which raises in a source tree that was never installed.
+    if asked:
+        click.echo(f"tfgrpo {installed_version()}")
+        ctx.exit()
+
+
+TFGRPO.params.append(flag("--version", "print the version and exit", is_eager=True, expose_value=False, callback=_show_version))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import click
@@ -108,9 +109,16 @@ def test_an_unknown_option_is_reported_without_its_value(capsys, command):
     assert "secret" not in said.err
 
 
-def test_the_version_is_printed(capsys):
+def test_the_version_is_printed_and_0_in_a_source_tree_that_was_never_installed(capsys, monkeypatch):
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"tfgrpo {installed_version()}\n"
+
+    def absent(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", absent)
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == "tfgrpo 0\n"
 
 
 def test_an_unknown_name_is_refused_with_the_command_that_lists_the_known_ones(capsys):
