@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -65,17 +65,21 @@ def _groups(night: Night) -> dict[str, Any]:
     """Return how much reflections proposed, and what was refused or came without an answer, by reason."""
     proposals, texts = 0, dict[tuple[str, str], None]()
     refused, broken = Counter[str](), Counter[str]()
-    rejected = list(night.block("tfgrpo").get("rejected", ()))
+
+    def refuse(rejected: Iterable[tuple[str, str]]) -> None:
+        for text, reason in rejected:
+            refused[reason] += 1
+            if len(texts) < _REFUSED_SHOWN:
+                texts[text, reason] = None
+
     with expected_shape(night.run.groups):
-        for row in chain(read_objects(night.run.groups), [{"rejected": rejected}]):
-            # What curation turned down was proposed by a reflection, and is counted there.
-            proposals += len(row["proposals"]) + len(row["rejected"]) if "proposals" in row else 0
-            for text, reason in row.get("rejected", ()):
-                refused[reason] += 1
-                if len(texts) < _REFUSED_SHOWN:
-                    texts[text, reason] = None
+        for row in read_objects(night.run.groups):
+            proposals += len(row.get("proposals", ())) + len(row.get("rejected", ()))
+            refuse(row.get("rejected", ()))
             if failure := row.get("reflection_failure"):
                 broken[failure["error_type"]] += 1
+    # What curation turned down was proposed by a reflection, and is counted there.
+    refuse(night.block("tfgrpo").get("rejected", ()))
     return {"proposals": proposals, "refused": refused, "broken": broken, "texts": texts}
 
 
