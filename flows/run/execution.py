@@ -478,9 +478,11 @@ def _identity(plan: Plan) -> dict[str, Any]:
 
 
 def _digest_of(items: Iterable[Item]) -> str:
-    digest = hashlib.sha256()
-    for item in items:  # one by one: there may be more than fit into memory
-        digest.update(f"{canonical_json(item_texts(item))}\n".encode())
+    """Return the SHA-256 of a JSON list of the items. With another, no run that began before can be resumed or replayed."""
+    digest = hashlib.sha256(b"[")
+    for number, item in enumerate(items):  # one by one: there may be more than fit into memory
+        digest.update(f"{',' if number else ''}{canonical_json(item_texts(item))}".encode())
+    digest.update(b"]")
     return digest.hexdigest()
 
 

@@ -11,11 +11,13 @@ from filelock import FileLock
 from tests.support.runs.running import PACKS, RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run
 from tfgrpo.flows.run import close as closing
 from tfgrpo.pipelines.datasets.datasets import load_dataset
+from tfgrpo.pipelines.datasets.items import item_texts
 from tfgrpo.pipelines.plan.data import split_items
 from tfgrpo.prompt_packs.stamps import stamp_pack
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import CorruptFile
 from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.json_values import canonical_json, sha256_hex
 
 
 @pytest.fixture(scope="module")
@@ -287,3 +289,10 @@ def test_an_unreadable_line_of_the_store_loses_only_its_lesson(own_run):
     own_run.task.experiences.write_text(f"{before}garbage\n{{}}\n", encoding="utf-8")
     assert run(own_run.out, run_id="next", **SMALL).exit_code == 0
     assert own_run.task.run("next").report.exists()
+
+
+def test_the_digest_of_the_items_is_that_of_runs_of_earlier_versions(small_run):
+    dataset = json.loads(small_run.paths.manifest.read_text())["dataset"]
+    plan = next(arguments[0] for name, arguments in small_run.told.moments if name == "run_started")
+    for name, items in (("learn_digest", plan.learn_items), ("held_out_digest", plan.eval_items)):
+        assert dataset[name] == sha256_hex(canonical_json([item_texts(item) for item in items])), "else none can be resumed"
