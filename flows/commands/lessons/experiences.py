@@ -409,10 +409,10 @@ def _target(name: str, earlier: Sequence[Decision], *, damaged: bool = False) ->
     changes = [each for each in changes_of(earlier) if each.lessons]
     if name == "none" and (changes or damaged):
         return None
-    # The newest first: of several decisions of one run it counts.
-    for change in reversed(changes):
-        if name in {str(change.number), change.run_id}:
-            return change.decision
+    # The newest first: of several decisions of one run it counts. Runs before numbers: a run may be called 3.
+    of_run = [each for each in reversed(changes) if each.run_id == name]
+    if named := of_run or [each for each in changes if str(each.number) == name]:
+        return named[0].decision
     libraries = ", ".join([f"{each.number} ({each.run_id})" for each in changes if each.added or each.removed][-10:])
     accepted = (
         f"none, or a change of `tfgrpo history`: {libraries}" if libraries else "a task with a library that was ever in force"

@@ -50,6 +50,14 @@ def test_after_a_rollback_the_next_run_begins_with_the_earlier_library_and_it_is
     assert kit.manifest(out, "later")["in_force"]["experience_ids"] == before
 
 
+def test_a_run_that_is_called_by_a_number_is_meant_before_the_change_of_that_number(task):
+    ids = task.ids
+    task.decide("in force", ids[:1], run_id="4")  # change 3
+    task.decide("in force", ids, run_id="later")  # change 4
+    task.tell("experiences", "rollback", "4", "--by", "Bob")
+    assert task.texts == [UNITS]
+
+
 def test_a_library_comes_back_with_the_support_of_four_groups_for_each_lesson(task):
     task.tell("experiences", "rollback", "none")
     task.tell("experiences", "rollback", "1")
