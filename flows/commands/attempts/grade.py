@@ -410,7 +410,7 @@ def _result(graded: Sequence[Graded], grading: Grading, target: Path | None) -> 
         for name, rows in of_dataset.items()
     }
     lost = (each.grade.errors.items() for each in graded if each.grade.reward is None)
-    reasons = Counter(f"{part}: {why.removeprefix(f'{part}: ')}" for reasons in lost for part, why in reasons)
+    reasons = Counter(f"{part}: {why.removeprefix(f'{part}: ')}" for parts in lost for part, why in parts)
     spent = grading.spent
     return {
         "completions": len(graded),
