@@ -14,6 +14,7 @@ from dataclasses import asdict
 from itertools import chain, islice
 from typing import Any
 
+from rich import box
 from rich.console import Console as RichConsole
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +23,7 @@ from tfgrpo.stores.errors import ConfigError
 
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _MAX_ROWS = 10_000
+_UNBOUNDED = 1_000_000
 _BAR, _MIN_QUOTE, _MAX_QUOTE = "    │ ", 20, 120
 # Width up to which columns of a plain table are padded.
 _MAX_WIDTH = 48
@@ -119,10 +121,22 @@ class Console:
         self.people.print(Text(visible(text), style=style), soft_wrap=not (wrap and self.people.is_terminal))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, people: bool = False) -> None:
-        """Print a table as the result, or for people: a line per row, with ids whole, which people copy."""
-        # Only the first rows are kept in memory; they decide the widths.
+        """Print a table as the result, or for people: drawn on a terminal wide enough for its words, else a line per row.
+
+        A drawn one would cut ids, which people copy. Only the first rows are kept in memory; they decide the widths.
+        """
+        console = self.people if people else self._stdout
         cells = ([" ".join(visible(cell).split()) for cell in row] for row in rows)
-        first = [list(columns), *islice(cells, _MAX_ROWS)]
+        head = list(islice(cells, _MAX_ROWS))
+        if console.is_terminal and len(head) < _MAX_ROWS:
+            drawn = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+            for row in head:
+                drawn.add_row(*map(Text, row))
+            unbounded = console.options.update(max_width=_UNBOUNDED)
+            if console.measure(drawn, options=unbounded).minimum <= console.width:
+                console.print(drawn, soft_wrap=False)
+                return
+        first = [list(columns), *head]
         widths = [min(max(map(len, column)), _MAX_WIDTH) for column in zip(*first, strict=True)]
         for row in chain(first, cells):
             line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -405,7 +405,8 @@ class Progress(Observer):
             reward = epoch.reward if epoch.scored else f"reward {end.mean_reward:.3f}"
             facts.append(f"{reward} over {pluralize(end.scored, 'rollout')}")
         if end.lost:
-            facts.append(f"{end.lost} lost ({end.lost_mostly})")
+            why = f" ({end.lost_mostly})" if end.lost_mostly else ""
+            facts.append(f"{end.lost} lost{why}")
         if end.phase == "train":
             facts.append(pluralize(end.informative, "informative group"))
             facts.append(f"{pluralize(self._stored, 'lesson')} stored and {self._refused} refused")

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 
 import pytest
 from hypothesis import given
@@ -62,12 +63,21 @@ def test_only_the_first_rows_of_a_long_table_are_kept_in_memory(terminal, monkey
     assert out.getvalue().splitlines() == ["name   value", *(f"row {number}  x" for number in range(9))]
 
 
-def test_ids_are_whole_in_a_table_however_narrow_the_terminal():
+def test_a_table_on_a_terminal_fits_it():
+    console, out, _ = voices(terminal=True)
+    console.table(("key", "value"), [("a", "word " * 60)])
+    assert max(map(len, re.sub("\x1b.*?m", "", out.getvalue()).splitlines())) <= 80
+
+
+def test_a_table_too_narrow_for_its_ids_is_a_line_per_row_with_the_ids_whole():
     name = "20261123T162238-2f1e"
-    for people in (False, True):
-        console, out, err = voices(terminal=True, width=10)
+    for people, width, drawn in ((False, 40, True), (False, 30, False), (True, 40, True), (True, 10, False)):
+        console, out, err = voices(terminal=True, width=width)
         console.table(("run", "result"), [(name, "undecided: word")], people=people)
-        assert f"{name}  undecided: word" in (err if people else out).getvalue()
+        text = (err if people else out).getvalue()
+        assert name in text
+        assert "…" not in text
+        assert ("─" in text) is drawn
 
 
 def test_long_lines_wrap_between_words_on_a_terminal_and_paths_stay_whole():
