@@ -30,7 +30,7 @@ from tfgrpo.rewarders.runner import refuse_no_scorer
 from tfgrpo.rewarders.scorer import GraderInput, Range, Scorer, Weighted
 from tfgrpo.rewarders.statistics.credit import attempt_variance, differences_of
 from tfgrpo.stores.errors import PipelineError, Problem, ProblemCollector, SettingsError, StoreError
-from tfgrpo.stores.experiences.credit import CreditLine, Row, count_credit, read_credit
+from tfgrpo.stores.experiences.credit import CreditLine, Row, read_credit
 from tfgrpo.stores.experiences.decisions import WAY_OUT, read_state
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.ledger import Totals, totals_in
@@ -268,13 +268,14 @@ def build_plan(
     checks.run(validate_tfgrpo_config, settings, sources=resolved.sources)
     for check in extra_checks:
         checks.refuse(check(settings))
-    paths = checks.run(_task_paths, settings) if not any(task_id_problems(settings)) else []
+    task = checks.run(_task_files, settings) if not any(task_id_problems(settings)) else []
     pack = checks.run(pack_for, settings, settings.pack)
     mix = checks.run(mix_of, settings)
     smallest = min(settings.tfgrpo.group_size, settings.gate.group_size) if settings.tfgrpo.enabled else 1
     rewarders = checks.run(checked_scorers, settings, mix[0], group_size=smallest) if mix else []
     data = checks.run(read_data, settings, mix[0]) if mix else []
     checks.raise_problems()
+    paths, credit = task[0]
     every = chain(data[0].split.learn, data[0].split.held_out) if data[0].mix is None else ()
     reading = ReferenceReading.of(settings, rewarders[0], every, named=resolved.sources["rewarders"] != "default")
     settings = reading.settings
@@ -288,7 +289,7 @@ def build_plan(
     groups = 0 if measuring is None else max(1, measuring // learning.measuring_size)
     ahead = _ahead(base, data[0], evaluation, groups=groups, saturated=saturated, sealed=sealed)
     if measuring is None and not sealed:
-        ahead = _corrected(ahead, paths[0], base.models)
+        ahead = _corrected(ahead, paths, credit, base.models)
     return Plan(
         settings=settings,
         sources=resolved.sources,
@@ -299,10 +300,10 @@ def build_plan(
         evaluation=evaluation,
         forecast=ahead,
         measured_groups=groups,
-        warnings=(*guards, *data[0].warnings, *reading.warnings, *_advice(base, data[0], ahead, paths[0])),
+        warnings=(*guards, *data[0].warnings, *reading.warnings, *_advice(base, data[0], ahead, paths)),
         references=reading.lines,
         chosen_rewards=reading.chosen,
-        paths=paths[0],
+        paths=paths,
         opens_sealed=sealed,
     )
 
@@ -325,7 +326,7 @@ def _ahead(base: BasePlan, data: RunData, evaluation: Cohort, *, groups: int, sa
     )
 
 
-def _task_paths(settings: Settings) -> TaskPaths:
+def _task_files(settings: Settings) -> tuple[TaskPaths, list[CreditLine]]:
     # Absolute: an agent that is a function may change the working directory of the process.
     paths = TaskPaths.of(Path(settings.out).absolute(), settings.task_id)
     for path in (Path(settings.out), paths.root):
@@ -333,11 +334,10 @@ def _task_paths(settings: Settings) -> TaskPaths:
             accepted = "a directory, or a path for a new one"
             raise SettingsError.one("out", f"{str(path)!r}, which is no directory", accepted)
     try:
-        # No night could start with damaged credit.
-        count_credit(paths.credit)
+        # No night could start with credit of which a line cannot be read.
+        return paths, read_credit(paths.credit)
     except StoreError as error:
         raise SettingsError.one("the task's credit", str(error), WAY_OUT) from error
-    return paths
 
 
 def pack_for(settings: Settings, name: str) -> LoadedPack:
@@ -346,7 +346,7 @@ def pack_for(settings: Settings, name: str) -> LoadedPack:
     return replace(load_prompt_pack(name, root), words_allowed=settings.tfgrpo.experience_max_words)
 
 
-def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecast:
+def _corrected(ahead: Forecast, task: TaskPaths, credit: Sequence[CreditLine], models: ModelChoice) -> Forecast:
     """Return a forecast with the likely figures of the last decided run with the same model, and the noise of its attempts."""
     # A forecast needs no history: a run that was killed lacks some of it.
     with suppress(StoreError, OSError), expected_shape(task.root):
@@ -354,7 +354,7 @@ def _corrected(ahead: Forecast, task: TaskPaths, models: ModelChoice) -> Forecas
         last = ManifestFile(task.run(run_id).manifest).read()
         if (last["model"], last["simulated"]) == (models.name, models.simulated):
             ahead = ahead.after(last)
-            variance = _variance(read_credit(task.credit), run_id)
+            variance = _variance(credit, run_id)
             if ahead.gain is not None and variance is not None:
                 ahead = replace(ahead, gain=VisibleGain.of(ahead.gain.planned, (variance, variance)))
     return ahead

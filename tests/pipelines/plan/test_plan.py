@@ -23,6 +23,7 @@ from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import ConfigError, PackError, Problem, SettingsError
 from tfgrpo.stores.experiences.credit import CreditFile, Row
 from tfgrpo.stores.experiences.decisions import Library, write_state
+from tfgrpo.stores.files.lines import LineFile
 
 MakePlan = Callable[..., Plan]
 
@@ -261,6 +262,15 @@ def test_after_a_night_the_gain_is_that_of_the_noise_of_the_last_two(make_plan):
     low, high = after.forecast.gain.one_night
     assert low == high < before.forecast.gain.one_night[0]
     assert make_plan(model__name="m", model__base_url="http://h/v1").forecast.gain == before.forecast.gain
+
+
+def test_credit_with_a_line_that_is_none_is_refused_before_a_night_begins(make_plan):
+    credit = make_plan().paths.credit
+    LineFile(credit).add([{"line_id": "x", "kind": "of a later version"}])
+    told = str(refusal(make_plan, pack="no-such-pack"))
+    assert "the task's credit: got" in told
+    assert f"{credit}: line 1 is not a line of credit" in told
+    assert "no-such-pack" in told, "with all other problems"
 
 
 PRICE = {"input": 1.0, "output": 2.0}
