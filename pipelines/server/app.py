@@ -158,10 +158,10 @@ def data_app(
     app = FastAPI(title="tfgrpo data server", description=about, version=version)
     app.exception_handler(HTTPException)(_refused)
     app.exception_handler(RequestValidationError)(_bad_body)
-    app.exception_handler(Exception)(lambda *_: answer({"detail": "Internal Server Error"}, 500))
+    app.exception_handler(Exception)(_internal_error)
     # Answers are made by hand: FastAPI would refuse half surrogate pairs and NaN, which graders and records may have.
-    app.get("/healthz", response_model=None)(lambda: answer({"status": "ok"}))
-    app.get("/meta", response_model=None)(lambda: answer(service.meta()))
+    app.get("/healthz", response_model=None)(handlers.health)
+    app.get("/meta", response_model=None)(handlers.meta)
     app.post("/sample", response_model=None)(handlers.sample)
     app.post("/grade", response_model=None)(handlers.grade)
     # Each path has its own queue.
@@ -213,6 +213,10 @@ async def _refused(_: Request, error: HTTPException) -> Response:
     return answer({"detail": error.detail}, error.status_code, error.headers)
 
 
+async def _internal_error(_request: Request, _error: Exception) -> Response:
+    return answer({"detail": "Internal Server Error"}, 500)
+
+
 async def _bad_body(_: Request, error: RequestValidationError) -> Response:
     # FastAPI's problems, some of many, without the input, which may be long.
     rows = [{name: problem[name] for name in ("type", "loc", "msg")} for problem in error.errors()[:_MOST_PROBLEMS]]
@@ -232,6 +236,14 @@ class _Handlers:
     say: Say | None
     """Logs every request; None without ``--verbose``."""
     warn: Say
+
+    async def health(self) -> Response:
+        """Answer that the server is up."""
+        return answer({"status": "ok"})
+
+    async def meta(self) -> Response:
+        """Return the length of the mix and its stages."""
+        return answer(self.service.meta())
 
     async def sample(self, request: SampleRequest) -> Response:
         """Draw samples from the stage of an iteration: with replacement, others at every request."""

@@ -33,6 +33,8 @@ async def test_meta_has_length_and_stages_and_other_paths_and_methods_are_refuse
         slash = await client.post("/grade/", json={"iteration": 0, "items": []})
         assert (slash.status_code, slash.headers["location"]) == (307, "http://server/grade")
         assert (await client.get("/healthz")).json() == {"status": "ok"}
+        described = (await client.get("/openapi.json")).json()["paths"].values()
+        assert [each["summary"] for paths in described for each in paths.values()] == ["Health", "Meta", "Sample", "Grade"]
         assert (await client.get("/docs")).status_code == 200
 
 
