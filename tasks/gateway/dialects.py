@@ -148,7 +148,7 @@ class Dialect:
     argument: whether a last event came."""
     marks: re.Pattern[bytes]
     """In every event that needs a look, the last one or one with usage alone; perhaps within others."""
-    last: frozenset[str] = frozenset()
+    last: tuple[str, ...] = ()
     """Types of the last event of a stream, where ``[DONE]`` is none."""
     asks_usage: bool = False
     """Whether a stream reports its usage only when asked to, in a chunk that has nothing else."""
@@ -516,7 +516,7 @@ RESPONSES: Final = Dialect(
     # The last event has the whole response.
     fold=lambda events, ended: mapping_of(events[-1].get("response")) if ended else {},
     marks=re.compile(rb'"type"%b:%b"response\.(?:completed|incomplete|failed|cancelled)"' % (_GAP, _GAP)),
-    last=frozenset(f"response.{status}" for status in ("completed", "incomplete", "failed", "cancelled")),
+    last=("response.completed", "response.incomplete", "response.failed", "response.cancelled"),
     stateful=True,
 )
 MESSAGES: Final = Dialect(
@@ -527,7 +527,7 @@ MESSAGES: Final = Dialect(
     read=_read_message,
     fold=_fold_message,
     marks=re.compile(rb'"type"%b:%b"message_stop"' % (_GAP, _GAP)),
-    last=frozenset({"message_stop"}),
+    last=("message_stop",),
 )
 EMBEDDINGS: Final = replace(
     CHAT,

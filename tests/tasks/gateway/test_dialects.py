@@ -15,6 +15,7 @@ from tests.support.agents.endpoint import (
     response_body,
     response_events,
 )
+from tfgrpo.stores.json_values import compact_json
 from tfgrpo.tasks.gateway.call import data_of, events_in, read_reply
 from tfgrpo.tasks.gateway.dialects import CHAT, MESSAGES, RESPONSES, Document, is_usage_alone, tool_names, tool_results
 from tfgrpo.tasks.gateway.session import Additions, outgoing
@@ -152,6 +153,12 @@ def test_only_the_chunk_that_is_there_for_its_usage_is_hidden():
     assert CHAT.marks.search(b'data: {"choices":\ndata:  [\ndata: ], "usage": {}}\n\n')
     said = {"choices": [{"delta": {"content": '"choices": [], "usage"'}}], "usage": USAGE}
     assert not is_usage_alone(json.dumps(said).encode())
+
+
+@pytest.mark.parametrize(("dialect", "last"), [(RESPONSES, "response.completed"), (MESSAGES, "message_stop")])
+def test_an_event_whose_type_is_no_text_is_passed_on_as_any_other(dialect, last):
+    assert dialect.ends(compact_json({"type": last}).encode())
+    assert not dialect.ends(compact_json({"type": ["?"], "within": {"type": last}}).encode())
 
 
 def joined(dialect, stream):
