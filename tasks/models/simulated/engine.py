@@ -71,9 +71,11 @@ class Engine:
 
     def answer(self, body: ChatBody, digest: str) -> dict[str, Any]:
         """Return the completion of a request; ``digest`` is that of its content."""
+        repeats = 0
         # A seeded request has one answer; without a seed every repetition is another draw.
-        repeats = self._seen[digest]
-        self._seen[digest] += body.seed is None
+        if body.seed is None:
+            repeats = self._seen[digest]
+            self._seen[digest] += 1
         turn = self.turn(body, random.Random(derive_seed(self.settings.seed, "reply", digest, repeats)))
         calls = [(tool, json.dumps(arguments, ensure_ascii=False)) for tool, arguments in turn.calls]
         text, finish = turn.text, "tool_calls" if calls else "stop"
