@@ -52,6 +52,8 @@ async def test_the_agent_gets_the_item_without_its_answer_and_one_key_also_when_
     assert len(key) == 32
     agent.answer = answering("  Answer: 7\n", "text/plain")
     assert (await attempt(tmp_path / "text", agent.url, answer="text")).output == "Answer: 7"
+    agent.answer = answering('{"step": 1}\n{"answer": "Answer: 7"}\n', "application/x-ndjson")
+    assert (await attempt(tmp_path / "lines", agent.url)).output == "Answer: 7"
     assert (rollout.output, rollout.loss, rollout.usage.calls) == ("Answer: 7", None, None)
 
 
