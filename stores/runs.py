@@ -84,7 +84,10 @@ class Journal:
         self._clock = clock
         self._file = LineFile(path, "key")
         with self._file:
-            (self._file.repair if repair else self._file.check)()
+            if repair:
+                self._file.repair()
+            else:
+                self._file.check()
 
     def __len__(self) -> int:
         return self._file.count

@@ -235,7 +235,7 @@ class WorkRecorder:
     def unfinished(self) -> Mapping[str, Any] | None:
         """Return what the attempt whose recorded failure was raised did and used; None if it is not journalled."""
         entry = self._journal.get(self._unfinished_key()) if self._journal and self._pending and not self.made else None
-        return entry and entry["payload"]
+        return None if entry is None else entry["payload"]
 
     def _unfinished_key(self) -> str:
         key, key_text = next(iter(self._pending.items()))
