@@ -347,3 +347,21 @@ async def test_cancelling_a_collection_cancels_its_calls():
     with pytest.raises(asyncio.CancelledError):
         await work
     assert ended == ["a", "a"]
+
+
+async def test_only_the_missing_rollouts_are_requested_again_a_bounded_number_of_times():
+    def answer(state, n, place):
+        lost = Generation(None, "transport_error", error="x")
+        return [lost if place < 2 and index == n - 1 else f"{place}{index}" for index in range(n)]
+
+    policy = Policy(answer)
+    collected = await collect(policy, lambda *_: 1.0, ["a"], 3, ragged="resample")
+    assert policy.asked == [("a", 3), ("a", 1), ("a", 1)]
+    assert [(without_digest(rollout.id), rollout.completion) for rollout in collected.batch.rollouts()] == [
+        ("g0/0", "00"), ("g0/1", "01"), ("g0/2", "20"),
+    ]  # fmt: skip
+    failing = Policy(fails_with(ModelServerFault("500")))
+    gone = await collect(failing, lambda *_: 1.0, ["a"], ragged="resample", rounds=1)
+    assert (len(gone.batch), without_digest(gone.dropped[0].group_id), failing.asked) == (0, "g0", [("a", 2)] * 2)
+    short = Policy(lambda state, n, place: ["x"] * (n if place else n - 1))
+    assert len((await collect(short, lambda *_: 1.0, ["a"], ragged="resample")).batch.groups[0].scored) == 2
