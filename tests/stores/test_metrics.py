@@ -8,7 +8,7 @@ import pytest
 
 from tfgrpo.stores.errors import CorruptFile, RecordRejected
 from tfgrpo.stores.files.lines import read_objects
-from tfgrpo.stores.metrics import Column, GroupMetrics, MetricsStore, ToolUse, aggregate
+from tfgrpo.stores.metrics import Column, GroupMetrics, HalfMetrics, MetricsStore, ToolUse, aggregate
 
 GROUP = GroupMetrics(
     run_id="r1",
@@ -133,3 +133,24 @@ def test_values_that_are_not_numbers_are_refused_and_a_line_that_is_no_metrics_i
     for line in ({}, {"tfgrpo_epoch": 1, "status": "ok"}, {**GROUP.to_line(), "tfgrpo_epoch": "one"}):
         with pytest.raises(CorruptFile, match="metrics line 2"):
             aggregate([GROUP.to_line(), line])
+
+
+def test_the_sides_of_a_comparison_are_arms_and_those_with_random_halves_of_the_lessons_are_not(tmp_path):
+    sides = (
+        HalfMetrics("library", "mixed", 0.5, 0.5, {"scored": 2}, (100.0, 300.0)),
+        HalfMetrics("control", "lost", 1.0, 0.0, {"scored": 1, "failed": 1}, (50.0, 70.0)),
+    )
+    random = (replace(sides[0], arm="one"), replace(sides[1], arm="other"))
+    store = MetricsStore(tmp_path)
+    compared, learned = (replace(GROUP, group_id=name, halves=some) for name, some in (("g2", sides), ("g3", random)))
+    assert store.append_groups([GROUP, compared, learned]) == 3
+    (epoch,) = store.write_per_epoch()["epochs"].values()
+    arms = epoch["arms"]
+    assert {name: (arm["groups"], arm["rollouts"]) for name, arm in arms.items()} == {
+        "control": (1, 2),
+        "group": (2, 4),
+        "library": (1, 2),
+    }
+    assert (arms["control"]["outcomes"], arms["control"]["signals"]) == ({"failed": 1, "scored": 1}, {"lost": 1})
+    assert (arms["library"]["latency_ms"]["sum"], arms["control"]["reward_mean"]["mean"]) == (400.0, 1.0)
+    assert epoch["latency_ms"]["count"] == 3

@@ -196,3 +196,11 @@ def test_a_line_that_is_none_is_named(tmp_path):
 
 def test_rewards_are_shares_of_their_declared_range_and_one_outside_counts_as_its_end():
     assert share_of_range([1.0, 3.0, 5.0, 6.0, 0.0], (1.0, 5.0)) == (0.0, 0.5, 1.0, 1.0, 0.0)
+
+
+def test_a_word_is_known_by_what_is_said_and_where_not_by_when_a_run_says_it_again():
+    later = NOW.replace(year=2027)
+    assert word(created_at=later).line_id == word().line_id
+    assert word(epoch=0, created_at=later).line_id != word(epoch=0).line_id  # a person who says it again means it again
+    different = [word(amount=-1.0), word(group_id="g2"), word(contrast=1), word(experience_id="exp-2"), word(run_id="run-2")]
+    assert len({word().line_id, *(each.line_id for each in different)}) == 6

@@ -215,3 +215,18 @@ def test_the_view_shows_what_is_in_force_and_the_last_run(tmp_path):
     for text in ("{", "[]", "{}", "\0"):
         path.write_text(text)
         assert read_state(path) is None
+
+
+def test_a_library_is_named_by_ids_polarities_texts_and_order():
+    one, two = make_record("a"), make_record("b")
+    library = Library((one, two))
+    others = [
+        Library(()),
+        Library((two, one)),
+        Library((one,)),
+        Library((one, two.model_copy(update={"summary32": "Other."}))),
+        Library((one, two.model_copy(update={"polarity": "avoid"}))),
+    ]
+    assert len({library.library_id, *(other.library_id for other in others)}) == 6
+    assert library.library_id == Library((one, two.model_copy(update={"epoch": 2}))).library_id
+    assert len(library.library_id) == 16
