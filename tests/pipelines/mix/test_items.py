@@ -210,3 +210,12 @@ def test_every_scorer_is_closed_whatever_comes_of_it():
 
     asyncio.run(close_scorers([as_scorer("odd", Odd(), {}, "rewarders")] * 2))
     assert len(closed) == 2
+
+
+def test_draws_repeat_for_a_seed_and_epoch_and_differ_otherwise(tmp_path):
+    plan = plan_at(write_mix(tmp_path))
+    assert ids(plan) == ids(plan) == ids(plan_at(write_mix(tmp_path)))
+    assert len({tuple(ids(plan, epoch)) for epoch in (1, 2, 3)}) == 3
+    assert ids(plan) != ids(plan_at(write_mix(tmp_path), seed=1))
+    assert ids(plan) != ids(plan_at(write_mix(tmp_path), night=1))
+    assert ids(plan) != ids(plan_at(write_mix(tmp_path, seed=5)))

@@ -2,8 +2,11 @@
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -17,12 +20,14 @@ from tfgrpo.tasks.selection.history import (
     Observation,
     PatternMemory,
     decide_stage,
+    rank_patterns,
     with_observation,
 )
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PACK = PackStamp("powl", "ab" * 32, "2026-01-01T12:00:00Z")
 SCOPE = MemoryScope("claims", "powl_footprint", simulated=False, pack=PACK)
+ROOT = Path(__file__).parents[3]
 
 
 def memory(tmp_path, scope=SCOPE):
@@ -130,3 +135,34 @@ def test_a_stage_is_left_after_high_rounds_or_a_fall_and_behaviour_is_never_rewa
     decision = decide_stage(history, reference=reference)
     assert (decision.stage, decision.why) == (wanted, why)
     assert stage(history, reference=False, choice=BEHAVIOUR) == VALIDITY
+
+
+def test_structures_are_split_at_the_mean_and_one_lucky_draw_does_not_lead():
+    steady = None
+    for number in range(1, 9):
+        steady = with_observation(steady, seen("steady", 0.95), number)
+    others = (with_observation(None, seen(name, reward), at) for name, reward, at in (("lucky", 1.0, 3), ("bad", 0.1, 8)))
+    ranked = rank_patterns([steady, *others], 8)
+    names = [[each.structure for each in order] for order in (ranked.good, ranked.bad, ranked.tried)]
+    assert names == [["steady", "lucky"], ["bad"], ["steady", "bad", "lucky"]]
+
+
+WRITES = """if True:
+    import sys
+    from pathlib import Path
+    from tfgrpo.stores.experiences.store import PackStamp
+    from tfgrpo.tasks.selection.history import MemoryScope, Observation, PatternMemory
+    pack = PackStamp("powl", "ab" * 32, "2026-01-01T12:00:00Z")
+    scope = MemoryScope("claims", "powl_footprint", simulated=False, pack=pack)
+    for number in range(8):
+        found = [Observation(name, f"SEQUENCE({name})", 0.5) for name in ("a", sys.argv[2])]
+        PatternMemory(Path(sys.argv[1]), scope).observe(found, f"{sys.argv[2]}{number}")
+"""
+
+
+def test_processes_lose_no_observations_of_each_other(tmp_path):
+    command = [sys.executable, "-c", WRITES, str(tmp_path / "patterns.jsonl")]
+    writers = [subprocess.Popen([*command, name], cwd=ROOT) for name in "xy"]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    read = memory(tmp_path).read()
+    assert (read.round, {name: each.count for name, each in by_structure(read).items()}) == (16, {"a": 16, "x": 8, "y": 8})
