@@ -127,3 +127,13 @@ def test_no_credential_hides_in_an_address_among_the_options():
         assert "accepted: options whose addresses have no user name, password or key" in str(error)
         assert "pass" not in str(error).partition("accepted")[0]
         assert "abc" not in str(error)
+
+
+def test_variables_that_set_nothing_are_no_problem():
+    """Neither the one of a key with our prefix, nor one that deployments read, nor an empty one of other programs."""
+    env = {"TFGRPO_VENDOR_KEY": "sk-1", "TFGRPO_HOME": "/srv/tfgrpo", "OPENAI_BASE_URL": ""}
+    resolved = resolve_settings(cli={"model.api_key": "env:TFGRPO_VENDOR_KEY"}, env=env)
+    assert resolved.settings.model.api_key == "env:TFGRPO_VENDOR_KEY"
+    assert {key for key, source in resolved.sources.items() if source != "default"} == {"model.api_key"}
+    resolved = resolve_settings(cli={"model.base_url": "none"}, env={"OPENAI_BASE_URL": "http://localhost:1/v1"})
+    assert resolved.settings.model.base_url is None, "unset by a higher layer"

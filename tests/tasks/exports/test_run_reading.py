@@ -259,3 +259,25 @@ async def test_an_agent_without_model_calls_has_an_answer_and_unknown_usage(tmp_
     (group,) = read(await recorded_run(tmp_path, answers, [spec(2)], actor=CallableActor(agent)))
     assert [rollout.completion for rollout in group.rollouts] == [text] * 2
     assert group.rollouts[0].usage.completion_tokens is None
+
+
+async def test_the_answer_of_an_agent_is_what_it_returned_and_has_no_log_probabilities(tmp_path):
+    async def agent(prompt, chat):
+        return f"Answer: 7, after {await chat(prompt)}"
+
+    def script(request, key):
+        return dataclasses.replace(reply("thinking"), token_logprobs=(-0.1, -0.2, -0.3, -0.4, -0.5))
+
+    run = await recorded_run(tmp_path, script, [spec(2)], actor=CallableActor(agent))
+    (group,) = read(run)
+    assert [rollout.completion for rollout in group.rollouts] == ["Answer: 7, after thinking"] * 2
+    assert group.rollouts[0].logprob is None
+    assert group.rollouts[0].sampling.model == "m"
+
+
+@pytest.mark.parametrize(("bare", "sizes"), [(False, [1, 1]), (True, [2])])
+async def test_sides_of_a_single_attempt_stay_together_where_the_prompt_is_the_same(tmp_path, bare, sizes):
+    run = await recorded_run(tmp_path, answers, [spec(2, first_half=FIRST, split=1)])
+    groups = list(stream(run, bare=bare))
+    assert [len(group.rollouts) for group in groups] == sizes
+    assert [rollout.completion for group in groups for rollout in group.rollouts] == ["Answer: 7", f"{LONG}1"]

@@ -264,3 +264,12 @@ async def test_a_lesson_or_cause_with_the_words_of_a_tool_is_no_lesson(tmp_path,
     assert [why.startswith(reason) for _, why in found.rejected] == ([True] if reason else [])
     assert [each.text for each in found.proposals] == ([] if reason else [text])
     assert [each.cause for each in found.contrasts] == ["" if reason else text]
+
+
+async def test_a_group_proposes_no_more_lessons_than_it_may(tmp_path, monkeypatch):
+    monkeypatch.setattr(LearningSettings, "LESSONS_PER_GROUP", 1)
+    answers = iter([lessons("Add the tens first."), lessons("Count twice.")])
+    _, reflection = await reflect(lambda *_: next(answers), tmp_path, FOUR)
+    assert [each.text for each in reflection.proposals] == ["Add the tens first."]
+    assert reflection.rejected == (("Count twice.", "more than 1 lesson from one group"),)
+    assert len(reflection.contrasts) == 2

@@ -215,3 +215,22 @@ async def test_a_users_function_may_ask_the_model_too(tmp_path):
     _, _, result = await judged(tmp_path, lambda *_: "0.25", weighted(Own()), of=item(), reflect=False)
     assert [rollout.outcome.reward for rollout in result.rollouts] == [0.25, 0.25]
     assert result.judging.calls == 1
+
+
+def test_what_a_role_lacks_is_that_of_the_section():
+    model = settings(
+        model={
+            "name": "m",
+            "base_url": "http://a/v1",
+            "api_key": "secret:vault",
+            "reflection": {"name": "r", "max_tokens": 99},
+            "judge": {"base_url": "http://b/v1", "api_key": "env:B"},
+        }
+    ).model
+    assert (model.of("reflection").name, model.of("reflection").max_tokens) == ("r", 99)
+    assert (model.of("actor").name, model.of("actor").max_tokens) == ("m", 1024)
+    judge = model.of("judge")  # at another endpoint the learner's name may mean nothing
+    assert (judge.name, judge.api_key) == ("m", "env:B")
+    same = model.model_copy(update={"judge": type(model.judge)()})
+    assert same.of("judge").name == "r"
+    assert same.model_copy(update={"reflection": type(model.reflection)()}).of("reflection").max_tokens == 8_192
