@@ -111,6 +111,15 @@ async def test_with_a_token_the_endpoints_own_key_is_sent_on_and_nobody_else_is_
     assert len(endpoint.asked) == 1
 
 
+async def test_a_client_that_repeats_its_call_by_a_key_of_its_own_is_charged_once(endpoint, serving):
+    client = await serving.client()
+    for headers in (*[{"Idempotency-Key": "the client's"}] * 2, {}, {}):
+        await client.post("/v1/chat/completions", json=ask(), headers=headers)
+    first, again, *others = (asked.headers["idempotency-key"] for asked in endpoint.asked)
+    assert first == again == "the client's"
+    assert len({first, *others}) == 3
+
+
 async def test_a_conversation_keeps_its_arm_and_the_share_is_held_out(endpoint, serving):
     client = await serving.client(held_out=0.3)
 
