@@ -207,9 +207,11 @@ class KeptItems:
         if len(system) + len(prompt) + len(text) > _LONGEST_ITEM or len(self._waiting) >= _WAITING:
             return
         name, size = "live-" + sha256_hex(replace_surrogates(f"{system}\x1f{prompt}"))[:16], 0
+        # Before the size is read: an item that is written in between is not in it.
+        waits = bool(self._waiting)
         with suppress(OSError):
             size = self._path.stat().st_size
-        if not size and not self._waiting:
+        if not size and not waits:
             self._ids.clear()
         if name in self._ids:
             return
