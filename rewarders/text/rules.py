@@ -323,9 +323,13 @@ def is_denied(text: str, start: int, end: int) -> bool:
     return bool((question and re.search(opens, text[:start][-60:])) or DENIALS.of(text, start, end))
 
 
+_CLAUSE: Final = 300
+
+
 def is_aside(text: str, start: int, end: int) -> bool:
     """Return whether the clause of a text compares or concedes, or a ``but`` takes it back: ``larger than Paris``."""
-    before, behind = re.split("[,;.] ", text[:start])[-1], text[end:]
+    # Of a runaway text each place would be read to both of its ends.
+    before, behind = re.split("[,;.] ", text[max(0, start - _CLAUSE) : start])[-1], text[end : end + _CLAUSE]
     around = (before, re.split("[,;](?: |$)", behind)[0])
     moved = behind.startswith(" to ") and re.search(r"\bfrom (?:the )?$", before)
     related = RELATED.of(before, len(before), len(before))
