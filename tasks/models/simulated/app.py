@@ -38,8 +38,7 @@ async def _completed(engine: Engine, dialect: SimulatedChat, request: Request) -
     if body.model != MODEL_NAME:
         raise HTTPException(404, f"The model `{body.model}` does not exist; there is `{MODEL_NAME}`.")
     reply = dialect.reply(engine.answer(body, digest_of(chat)))
-    # The time to compute the answer is part of the latency asked for, not added to it.
-    # Not ``sleep(0.0)``, either: that waits until all other tasks had their turn, and shows as latency.
+    # Computing the answer is part of the latency asked for. Not ``sleep(0.0)``: that waits for all other tasks.
     if (left := due - clock()) > 0.0:
         await asyncio.sleep(left)
     if not body.stream:
@@ -57,8 +56,7 @@ async def _embedded(request: Request) -> Response:
         length = math.sqrt(sum(count**2 for count in counts.values()))
         vector = [counts[direction] / length for direction in range(_DIRECTIONS)]
         data.append({"object": "embedding", "index": at, "embedding": vector})
-    tokens = sum(1 + len(text) // 4 for text in texts)
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    usage = dict.fromkeys(("prompt_tokens", "total_tokens"), sum(1 + len(text) // 4 for text in texts))
     return _answer({"object": "list", "model": MODEL_NAME, "data": data, "usage": usage})
 
 
