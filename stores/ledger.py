@@ -153,11 +153,18 @@ class Totals:
 
     def settled(self, held: Amount, tokens: int, nano_usd: int | None, *, believed: bool = True) -> Totals:
         """Return the totals after a call with ``held`` reserved used this much; None: price unknown."""
-        over = tokens > held.tokens or (not held.unpriced and (nano_usd or 0) > held.nano_usd)
         unknown = nano_usd is None
-        risks = {"at_risk_nano": held.nano_usd * unknown, "unknown_price_calls": held.calls * unknown}
-        believable = {"overruns": int(over), "implausible_usage": 0 if believed else held.calls}
-        return self.plus(Totals(held.calls, tokens, nano_usd or 0, **risks, **believable))
+        over = tokens > held.tokens or (not held.unpriced and (nano_usd or 0) > held.nano_usd)
+        call = Totals(
+            calls=held.calls,
+            tokens=tokens,
+            nano_usd=nano_usd or 0,
+            at_risk_nano=held.nano_usd if unknown else 0,
+            unknown_price_calls=held.calls if unknown else 0,
+            overruns=int(over),
+            implausible_usage=0 if believed else held.calls,
+        )
+        return self.plus(call)
 
     def lost(self, held: Amount, *, answered: bool = False) -> Totals:
         """Return the totals after a call with ``held`` reserved was sent and reported no usage."""

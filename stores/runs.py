@@ -73,7 +73,7 @@ class Journal:
     """The answered calls of one run. Safe for any number of threads and processes at once.
 
     An entry is ``{"schema": 1, "key": …, "kind": "reply" | "failure", "at": …, "payload": {…}}``. In memory: a digest and an
-    offset per key, some 130 bytes. A killed process loses no entry, a loss of power those since the last ``sync``.
+    offset per key, some 40 bytes. A killed process loses no entry, a loss of power those since the last ``sync``.
     """
 
     def __init__(self, path: Path, *, clock: Clock = utc_now, repair: bool = True) -> None:

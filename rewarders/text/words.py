@@ -138,8 +138,7 @@ class _Mention(ReadAnswer["TextReference"]):
         return cls(reference, part, wanted, statement, occurrences, name)
 
     def is_spaceless(self) -> bool:
-        held = not self.occurrences and self.wanted in self.statement
-        return held and re.search(f"[{answers.UNSPACED}]", self.wanted) is not None
+        return bool(not self.occurrences and self.wanted in self.statement and re.search(f"[{answers.UNSPACED}]", self.wanted))
 
     def is_stated_spaceless(self) -> bool:
         if not self.is_spaceless():
@@ -260,8 +259,7 @@ class _Mention(ReadAnswer["TextReference"]):
         return ", " in self.wanted and all(re.match(r", \w", self.statement[each.end() :]) for each in self.occurrences)
 
     def is_common(self) -> bool:
-        no = re.search(rf"\bno {re.escape(self.wanted)}", self.statement)
-        return bool(no or _COMMON.fullmatch(self.wanted))
+        return bool(_COMMON.fullmatch(self.wanted) or re.search(rf"\bno {re.escape(self.wanted)}", self.statement))
 
     def is_part_of_code(self) -> bool:
         """Return whether a command is a part of a longer one, such as ``sudo ls -l / && rm -rf /``."""
