@@ -129,7 +129,10 @@ class Console:
         cells = ([" ".join(visible(cell).split()) for cell in row] for row in rows)
         head = list(islice(cells, _MAX_ROWS))
         if console.is_terminal and len(head) < _MAX_ROWS:
-            drawn = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+            drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+            for name, *cells_of in zip(columns, *head, strict=True):
+                # Rich narrows columns below their longest word, and cuts it: not ids, and nothing is cut.
+                drawn.add_column(name, no_wrap=not any(" " in cell for cell in cells_of), overflow="fold")
             for row in head:
                 drawn.add_row(*map(Text, row))
             unbounded = console.options.update(max_width=_UNBOUNDED)

@@ -80,6 +80,14 @@ def test_a_table_too_narrow_for_its_ids_is_a_line_per_row_with_the_ids_whole():
         assert ("─" in text) is drawn
 
 
+def test_ids_are_whole_in_a_drawn_table_whose_other_cells_are_long():
+    console, out, _ = voices(terminal=True, width=80)
+    console.table(("id", "effect", "lesson"), [("exp-dc97dd213d7cbce12345678", "of an effect " * 5, "a lesson " * 20)])
+    assert "exp-dc97dd213d7cbce12345678" in out.getvalue()
+    assert "─" in out.getvalue()
+    assert "…" not in out.getvalue()
+
+
 def test_long_lines_wrap_between_words_on_a_terminal_and_paths_stay_whole():
     console, _, err = voices(terminal=True, width=20)
     console.say("some words that go on and on")
