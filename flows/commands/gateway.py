@@ -74,7 +74,7 @@ class _Checked(NamedTuple):
             lessons_in=names.lessons_in,
             max_tokens=self.model.max_tokens,
             kept=kept,
-            outcomes=paths.outcomes,
+            outcomes=LineFile(paths.outcomes, "line_id"),
             secret=_secret_in(paths.outcome_key),
         )
 

@@ -268,7 +268,8 @@ class Traffic:
     lessons_in: Literal["system", "user"] = "system"
     max_tokens: int = 1024
     kept: KeptItems | None = None
-    outcomes: Path | None = None
+    outcomes: LineFile | None = None
+    """Open from the first outcome on: to read its keys takes longer the more there are."""
     secret: str = field(default_factory=token_hex)
     """Key of the ids of conversations; gateways that share it know each other's."""
     conversations: Conversations = field(init=False)
@@ -302,7 +303,7 @@ class Traffic:
             return None
         name, arm, library = claims.split(".")
         line = {"line_id": name, "arm": arm, "library": library, "score": score, "at": time.time()}
-        if (new := LineFile(self.outcomes, "line_id").add([line])) == 1:
+        if (new := self.outcomes.add([line])) == 1:
             self.count("lessons" if arm == "lessons" else "held-out", outcomes=1)
         return new == 1
 

@@ -23,7 +23,8 @@ from tests.support.agents.endpoint import KEY, LESSONS, begin, chat_body, chat_e
 from tests.support.waiting import eventually
 from tfgrpo.prompt_packs.safety import without_secrets
 from tfgrpo.stores.clock import utc_now
-from tfgrpo.stores.files.lines import read_objects
+from tfgrpo.stores.files import lines
+from tfgrpo.stores.files.lines import LineFile, read_objects
 from tfgrpo.stores.ledger import Budget, Ledger
 from tfgrpo.stores.telemetry.setup import Telemetry, TelemetryOptions, configure
 from tfgrpo.tasks.gateway import dialects, live, session
@@ -414,12 +415,12 @@ async def test_an_answer_of_a_named_conversation_without_tools_is_kept_when_no_t
 
 async def test_what_a_conversation_was_worth_is_kept_once_by_its_id_or_its_name(serving, tmp_path):
     file = tmp_path / "outcomes.jsonl"
-    client = await serving.client(held_out=0.5, outcomes=file, secret="s")
+    client = await serving.client(held_out=0.5, outcomes=LineFile(file, "line_id"), secret="s")
     ids = []
     for number in range(8):
         reply = await client.post("/v1/chat/completions", json=ask(), headers={"x-tfgrpo-conversation": f"c{number}"})
         ids.append((reply.headers["x-tfgrpo-conversation"], reply.headers["x-tfgrpo-arm"]))
-    after_restart = await serving.client(held_out=0.5, outcomes=file, secret="s")
+    after_restart = await serving.client(held_out=0.5, outcomes=LineFile(file, "line_id"), secret="s")
     serving.facts["library"] = "l2"
     for number, (name, _) in enumerate(ids):
         posted = {"conversation": name if number % 2 else f"c{number}", "score": number / 8}
@@ -444,6 +445,20 @@ async def test_what_a_conversation_was_worth_is_kept_once_by_its_id_or_its_name(
     ):
         assert (await client.post("/outcome", json=body)).status_code == status
     assert len(list(read_objects(file))) == len(ids)
+
+
+async def test_an_outcome_reads_no_earlier_ones_again(serving, tmp_path, monkeypatch):
+    file, read, checked = tmp_path / "outcomes.jsonl", list[bytes](), lines._checked
+    LineFile(file, "line_id").add([{"line_id": f"{number}", "arm": "lessons"} for number in range(500)])
+    monkeypatch.setattr(lines, "_checked", lambda data: read.append(data) or checked(data))
+    client = await serving.client(outcomes=LineFile(file, "line_id"))
+    counts = []
+    for number in range(3):
+        reply = await client.post("/v1/chat/completions", json=ask(f"{number}"))
+        posted = {"conversation": reply.headers["x-tfgrpo-conversation"], "score": 1}
+        assert (await client.post("/outcome", json=posted)).json() == {"kept": True}
+        counts.append(len(read))
+    assert counts == [500] * 3
 
 
 SHAPES = ("<{a}", "<{a}>{a}", "<a>{</a}", "<{a}>{</a}", "<a>{</a> }x", "{ }", "{-}", "{lessons>}", "{Wall time: }",
