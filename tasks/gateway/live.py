@@ -56,6 +56,7 @@ _NAMING: Final = [
 _CONTEXT: Final = re.compile(r"\s*+<([\w.-]++)[^<>]*+>.*</\1>\s*+", re.DOTALL)
 # Seconds in which an agent that names its conversation starts its own work, after calls for a title for example.
 _UNDECIDED_S: Final = 30.0
+_MOST_UNDECIDED: Final = 1_000
 # Of a conversation's digest, in its id, and of the keyed digest by which the id is known as ours.
 _NAME_DIGITS: Final = 16
 # Most characters of question, instructions and answer that are kept: to mask them takes a quarter of a second.
@@ -181,6 +182,20 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def kept_item(
+    system: str, conversation: Conversation, arm: SentArm, tools: Collection[str], reply: ChatReply
+) -> dict[str, Any] | None:
+    """Return a question with the answer that ends its turn; None if that only calls tools, and for what is not of text."""
+    text, prompt = reply.message.content, conversation.prompt
+    if reply.message.tool_calls or not text or conversation.media or not prompt.strip():
+        return None
+    if len(system) + len(prompt) + len(text) > _LONGEST_ITEM:
+        return None
+    name = "live-" + sha256_hex(replace_surrogates(f"{system}\x1f{prompt}"))[:16]
+    metadata = {"foreign": True, "arm": arm, "model": reply.model, "tools": sorted(tools), "reply": text}
+    return {"id": name, "prompt": prompt, "system_prompt": system, "metadata": metadata}
+
+
 class KeptItems:
     """The traffic of production as items of a dataset, JSON lines with mode 0600. A question in the file is not kept again."""
 
@@ -197,16 +212,11 @@ class KeptItems:
         self._problem: str | None = None
         self._worker, self._waiting = ThreadPoolExecutor(1), set[Future[None]]()
 
-    def add(
-        self, system: str, conversation: Conversation, arm: SentArm, scrub: Scrub, tools: Collection[str], reply: ChatReply
-    ) -> None:
-        """Keep the question and the answer that ends a turn; one that only calls tools, or is not of text, is omitted."""
-        text, prompt = reply.message.content, conversation.prompt
-        if reply.message.tool_calls or not text or conversation.media or not prompt.strip():
+    def add(self, item: dict[str, Any], scrub: Scrub) -> None:
+        """Keep an item, unless too many wait."""
+        if len(self._waiting) >= _WAITING:
             return
-        if len(system) + len(prompt) + len(text) > _LONGEST_ITEM or len(self._waiting) >= _WAITING:
-            return
-        name, size = "live-" + sha256_hex(replace_surrogates(f"{system}\x1f{prompt}"))[:16], 0
+        name, size = item["id"], 0
         # Before the size is read: an item that is written in between is not in it.
         waits = bool(self._waiting)
         with suppress(OSError):
@@ -216,8 +226,6 @@ class KeptItems:
         if name in self._ids:
             return
         self._ids.add(name)
-        metadata = {"foreign": True, "arm": arm, "model": reply.model, "tools": sorted(tools), "reply": text}
-        item = {"id": name, "prompt": prompt, "system_prompt": system, "metadata": metadata}
         future = self._worker.submit(self._keep, item, lambda text: without_secrets(replace_surrogates(scrub(text))))
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
@@ -325,9 +333,9 @@ class Traffic:
         """Keep an answer; of an agent's call without tools after a while, in which calls with tools may come."""
         if not undecided:
             keep()
-            return
-        self._undecided.append((conversation, keep))
-        asyncio.get_running_loop().call_later(_UNDECIDED_S, self.decide, 1)
+        elif len(self._undecided) < _MOST_UNDECIDED:
+            self._undecided.append((conversation, keep))
+            asyncio.get_running_loop().call_later(_UNDECIDED_S, self.decide, 1)
 
     def decide(self, count: int | None = None) -> None:
         """Keep the oldest answers that wait, all without ``count``, unless they are auxiliary by now."""
@@ -360,12 +368,13 @@ class LiveClient(Caller):
     def __init__(self, traffic: Traffic, request: web.BaseRequest, scrub: Scrub) -> None:
         """``scrub`` removes the endpoint's own secrets; the client's keys are removed with them."""
         carrier = {name: request.headers[name] for name in _TRACE if name in request.headers}
-        super().__init__(traffic.telemetry, _PROVIDER, traffic.max_tokens, carrier, self._masked)
+        secrets = [key for key in keys_in(request) if len(key) >= _MIN_SECRET]
+        super().__init__(traffic.telemetry, _PROVIDER, traffic.max_tokens, carrier, partial(_masked, secrets, scrub))
         self.arm: SentArm = "off"
-        self._traffic, self._request, self._scrub = traffic, request, scrub
-        self._secrets = [key for key in keys_in(request) if len(key) >= _MIN_SECRET]
+        self._traffic, self._request = traffic, request
         self._conversation, self._undecided = Conversation("", ""), False
-        self._keep: Callable[[Collection[str], ChatReply], None] | None = None
+        # The system text of a question that is kept; None for one that is not.
+        self._system: str | None = None
 
     def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:
         """Draw the arm of the conversation, and return its lessons."""
@@ -382,7 +391,7 @@ class LiveClient(Caller):
             self.arm = "off" if auxiliary else traffic.arm_of(of)
             taught = traffic.lessons() if self.arm == "lessons" else ""
             if traffic.kept is not None and of.begun_here and not auxiliary and not holds_lessons(system):
-                self._keep = partial(traffic.kept.add, system, of, self.arm, self.scrub)
+                self._system = system
             self.headers = {_CONVERSATION: traffic.id_of(of)}
         self.headers = {**self.headers, "x-tfgrpo-arm": self.arm}
         self.facts = {"arm": self.arm}
@@ -399,18 +408,21 @@ class LiveClient(Caller):
         traffic.answered(self.arm, reply)
         if request.dialect.stateful and reply.response_id:
             traffic.conversations.remember(of, traffic.conversations.digest(reply.response_id))
-        if self._keep is not None:
-            traffic.keep(of, partial(self._keep, {*tool_names(request.body)}, reply), undecided=self._undecided)
+        if traffic.kept is None or self._system is None:
+            return
+        if (item := kept_item(self._system, of, self.arm, {*tool_names(request.body)}, reply)) is not None:
+            traffic.keep(of, partial(traffic.kept.add, item, self.scrub), undecided=self._undecided)
 
     def unanswered(self, why: TfgrpoError | None) -> None:
         """Count a failure."""
         if why is not None:
             self._traffic.count(self.arm, failed=1)
 
-    def _masked(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return self._scrub(text)
+
+def _masked(secrets: Sequence[str], scrub: Scrub, text: str) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return scrub(text)
 
 
 class _SteadyLimiter(AdaptiveLimiter):

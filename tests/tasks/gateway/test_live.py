@@ -413,6 +413,25 @@ async def test_an_answer_of_a_named_conversation_without_tools_is_kept_when_no_t
     assert json.loads(file.read_text())["prompt"] == "one"
 
 
+async def test_answers_that_wait_to_be_kept_are_bounded_in_number_and_length(endpoint, serving, tmp_path, monkeypatch):
+    monkeypatch.setattr(live, "_MOST_UNDECIDED", 2)
+    file = tmp_path / "live.jsonl"
+    client = await serving.client(kept=KeptItems(file, 1 << 20, print))
+    tracemalloc.start()
+    try:
+        for number in range(12):
+            long = [{"role": "system", "content": "x" * (number < 9 and 2 << 20)}, user(f"{number}")]
+            await client.post("/v1/chat/completions", json=ask(messages=long), headers={"x-session-id": f"s{number}"})
+            endpoint.asked.clear()
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 9 << 20
+    await serving.server.aclose()
+    assert [json.loads(line)["prompt"] for line in file.read_text().splitlines()] == ["9", "10"]
+
+
 async def test_what_a_conversation_was_worth_is_kept_once_by_its_id_or_its_name(serving, tmp_path):
     file = tmp_path / "outcomes.jsonl"
     client = await serving.client(held_out=0.5, outcomes=LineFile(file, "line_id"), secret="s")
