@@ -390,7 +390,8 @@ class LiveClient(Caller):
         if headers.get("x-tfgrpo-lessons", "").lower() != "off" and dialect.teach is not None:
             self.arm = "off" if auxiliary else traffic.arm_of(of)
             taught = traffic.lessons() if self.arm == "lessons" else ""
-            if traffic.kept is not None and of.begun_here and not auxiliary and not holds_lessons(system):
+            # A later answer is none to the question, though a subagent may get all of the conversation.
+            if opening.prompt in {"", of.prompt} and of.begun_here and not auxiliary and not holds_lessons(system):
                 self._system = system
             self.headers = {_CONVERSATION: traffic.id_of(of)}
         self.headers = {**self.headers, "x-tfgrpo-arm": self.arm}

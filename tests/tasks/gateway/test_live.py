@@ -392,6 +392,7 @@ async def test_conversations_of_agents_have_arms_of_their_own_and_their_question
         first = await arm(number, [question], f"{number + 1}", tools=[ADD])
         later = [question, {"role": "assistant", "content": f"{number + 1}"}, user("And twice that?")]
         assert await arm(number, later, "more", tools=[ADD]) == first
+        assert await arm(number, later, "noted", tools=[ADD], system="Keep notes.") == first  # a subagent, as of Qwen
         if headers or labels:
             assert await arm(number, [user(f"Summarize it: {number} + 1")], "A sum") == "off"
             assert (LESSONS[:9] in json.dumps(endpoint.asked[-1].body)) is False
