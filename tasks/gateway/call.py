@@ -172,9 +172,12 @@ def _ends(text: bytes | bytearray, at: int = 0) -> Iterator[int]:
         yield at
 
 
+_EVENTS: Final = "text/event-stream"
+
+
 def is_events(content_type: str) -> bool:
     """Whether a body of this content type is a stream of events."""
-    return content_type.lower().startswith("text/event-stream")
+    return content_type.lower().startswith(_EVENTS)
 
 
 def data_of(event: bytes) -> bytes:
@@ -232,9 +235,9 @@ class EventRelay:
         finally:
             self._watching.cancel()
         self._unread = unread
-        rest = self.endpoint.scrub(bytes(self._pending))
-        # Without the last event it broke off, or lacks it: then the rest is a part of it.
-        self.finished(b"".join(self._kept if self._ended else [*self._kept, rest]))
+        # The last event may lack its blank line. What follows it is no part of the answer.
+        rest = self.endpoint.scrub(bytes(self._pending)) if self._ended else self._shown(bytes(self._pending))
+        self.finished(b"".join(self._kept))
         with noticing_the_client():
             await response.write_eof(self._at_last + rest)  # in one write: each one wakes the agent
         return response
@@ -437,6 +440,8 @@ class Call:
     async def _passed_on(self, upstream: Upstream, reply: httpx.Response, timer: asyncio.Timeout) -> web.StreamResponse:
         received = dict(reply.headers.items())  # once: they are decoded for each look
         kind, endpoint = received.get("content-type", ""), upstream.client.endpoint
+        if self.out.body.get("stream") is True and "json" not in kind.lower():
+            kind = _EVENTS  # under any name, or none: SDKs go by what they asked for
         upstream.refused |= self._refused_additions
         if unreadable := why_unreadable(received):
             raise ModelReplyMalformed(unreadable)

@@ -226,21 +226,26 @@ async def test_a_stream_without_end_is_broken_off_at_the_largest_size(
     assert runtime.ledger.totals().lost_calls == 1
 
 
-async def test_a_stream_in_another_spelling_is_a_stream(endpoint, session, agent):
+@pytest.mark.parametrize("named", ["Text/Event-Stream", "text/plain; charset=utf-8", None])
+@pytest.mark.parametrize("ends", [b"data: [DONE]\r\n\r\n", b"data: [DONE]", b""])
+async def test_a_stream_in_another_spelling_is_a_stream(endpoint, opened, named, ends):
+    """By any name, or none; without its last event, or without the blank line of that which is the last."""
+
     async def answer(request, raw):
-        response = web.StreamResponse(headers={"content-type": "Text/Event-Stream"})
+        response = web.StreamResponse(headers={"content-type": named} if named else {})
         await response.prepare(request)
-        for part in chat_events("one two", endpoint.asked[-1].body):
-            for piece in (part[:-1].replace(b"\n", b"\r\n") + b"\r", b"\n"):
-                await response.write(piece)
-                await asyncio.sleep(0)
+        events = [part.replace(b"\n", b"\r\n") for part in chat_events("one two", endpoint.asked[-1].body)[:-1]]
+        for piece in b"".join([*events, ends]) if ends else b"".join(events).rstrip(b"\r\n"):
+            await response.write(bytes([piece]))
         return response
 
     endpoint.answer = answer
-    reply = await agent.post("/chat/completions", json=ASK)
-    assert reply.content.endswith(b"data: [DONE]\r\n\r\n")
-    assert b'"choices": []' not in reply.content
-    assert session.attempt.usage == Usage(1, 10, 5, None)
+    for url in (endpoint.url, None):
+        session = await opened.session(opened.runtime(url))
+        reply = await (await opened.agent(session)).post("/chat/completions", json=ASK)
+        assert reply.content.endswith(ends or b'"stop"}]}\r\n\r\n')
+        assert b'"choices": []' not in reply.content
+        assert session.attempt.usage == Usage(1, 10, 5, None)
 
 
 async def test_an_agent_that_reads_slowly_slows_the_endpoint_down(endpoint, session, agent):
