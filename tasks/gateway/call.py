@@ -449,7 +449,7 @@ class Call:
         if not is_events(kind):
             body = endpoint.scrub(await read_whole(reply, MAX_BODY))
             finished(body)
-            return await self._whole(headers, body)
+            return await self._whole(headers, body, reply.status_code)
         self.session.unanswered(None)  # an agent may stop reading when it has seen enough
         relay = EventRelay(self.request, self.out, endpoint, finished, timer)
         chunks = chunks_of(reply)
@@ -460,8 +460,8 @@ class Call:
         await relay.drain(chunks)
         return response
 
-    async def _whole(self, headers: Mapping[str, str], body: bytes) -> web.StreamResponse:
-        response = web.Response(body=body, headers=headers)
+    async def _whole(self, headers: Mapping[str, str], body: bytes, status: int = 200) -> web.StreamResponse:
+        response = web.Response(status=status, body=body, headers=headers)
         with noticing_the_client():  # sent here, not by the library, to learn whether the agent is there to take it
             await response.prepare(self.request)
             await response.write_eof()

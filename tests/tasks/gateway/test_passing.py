@@ -21,13 +21,14 @@ from tfgrpo.tasks.runtime.runtime import AttemptContext
 ASK = {"model": "m", "messages": [{"role": "user", "content": "3 + 4?"}]}
 
 
+@pytest.mark.parametrize("status", [429, 202])
 @pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/messages"])
-async def test_errors_of_the_endpoint_pass_unchanged(endpoint, session, agent, path):
+async def test_statuses_and_errors_of_the_endpoint_pass_unchanged(endpoint, session, agent, path, status):
     raw = b'{ "error":{"message":"slow down"  ,"type":"rate_limit_error"}}'
     headers = {"retry-after": "7", "x-ratelimit-reset": "9", "x-request-id": "req_1", "content-type": "application/json"}
-    endpoint.answer = lambda request, _: web.Response(body=raw, status=429, headers=headers)
+    endpoint.answer = lambda request, _: web.Response(body=raw, status=status, headers=headers)
     reply = await agent.post(path, json=ASK)
-    assert (reply.status_code, reply.content) == (429, raw)
+    assert (reply.status_code, reply.content) == (status, raw)
     assert {name: reply.headers[name] for name in headers} == headers
     assert session.attempt.stopped_by is None
 
