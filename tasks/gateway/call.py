@@ -172,12 +172,9 @@ def _ends(text: bytes | bytearray, at: int = 0) -> Iterator[int]:
         yield at
 
 
-_EVENTS: Final = "text/event-stream"
-
-
 def is_events(content_type: str) -> bool:
     """Whether a body of this content type is a stream of events."""
-    return content_type.lower().startswith(_EVENTS)
+    return content_type.lower().startswith("text/event-stream")
 
 
 def data_of(event: bytes) -> bytes:
@@ -441,7 +438,7 @@ class Call:
         received = dict(reply.headers.items())  # once: they are decoded for each look
         kind, endpoint = received.get("content-type", ""), upstream.client.endpoint
         if self.out.body.get("stream") is True and "json" not in kind.lower():
-            kind = _EVENTS  # under any name, or none: SDKs go by what they asked for
+            kind = "text/event-stream"  # under any name, or none: SDKs go by what they asked for
         upstream.refused |= self._refused_additions
         if unreadable := why_unreadable(received):
             raise ModelReplyMalformed(unreadable)

@@ -63,10 +63,7 @@ _NAME_DIGITS: Final = 16
 _LONGEST_ITEM: Final = 1 << 18
 # Most items that wait to be kept.
 _WAITING: Final = 64
-# The endpoint as spans and metrics call it: by the protocol.
-_PROVIDER: Final = "openai"
 _CONVERSATION: Final = "x-tfgrpo-conversation"
-_TRACE: Final = ("traceparent", "tracestate")
 _MIN_SECRET: Final = 6
 _CLOSING_S: Final = 30.0
 _PROBE_S: Final = 5.0
@@ -123,7 +120,7 @@ def name_by_agent(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
     """Return the name that an agent gives the conversation, in headers or the labels of the request; empty for none."""
     labels = {name: value for name, value in mapping_of(body.get("metadata")).items() if isinstance(value, str)}
     named = [each[name] for each in (headers, labels) for like in _NAMING for name in each if like.fullmatch(name)]
-    return next(filter(None, [*named, _text(body.get("prompt_cache_key")), labels.get("user_id")]), "")
+    return next(filter(None, [*named, texts_of(body.get("prompt_cache_key")), labels.get("user_id")]), "")
 
 
 class Conversations:
@@ -142,8 +139,8 @@ class Conversations:
     def of(self, body: Mapping[str, Any], opening: Conversation, begun: Sequence[str], named: str) -> Conversation:
         """Return the conversation of a request that begins so, as ``opening_of`` has it."""
         reference, earlier = body.get("conversation"), body.get("previous_response_id")
-        own = _text(mapping_of(reference).get("id") if isinstance(reference, dict) else reference)
-        digests = [*map(self.digest, filter(None, (_text(earlier), own))), *begun]
+        own = texts_of(mapping_of(reference).get("id") if isinstance(reference, dict) else reference)
+        digests = [*map(self.digest, filter(None, (texts_of(earlier), own))), *begun]
         digest, name = next((each for each in digests if each in self._remembered), None), named or own
         if digest is not None:
             self._remembered.move_to_end(digest)
@@ -178,18 +175,11 @@ def _keep_newest(table: OrderedDict[str, _T], name: str, value: _T) -> None:
         table.popitem(last=False)
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def kept_item(
-    system: str, conversation: Conversation, arm: SentArm, tools: Collection[str], reply: ChatReply
-) -> dict[str, Any] | None:
+def kept_item(system: str, of: Conversation, arm: SentArm, tools: Collection[str], reply: ChatReply) -> dict[str, Any] | None:
     """Return a question with the answer that ends its turn; None if that only calls tools, and for what is not of text."""
-    text, prompt = reply.message.content, conversation.prompt
-    if reply.message.tool_calls or not text or conversation.media or not prompt.strip():
-        return None
-    if len(system) + len(prompt) + len(text) > _LONGEST_ITEM:
+    text, prompt = reply.message.content or "", of.prompt
+    whole = text and prompt.strip() and not reply.message.tool_calls and not of.media
+    if not whole or len(system) + len(prompt) + len(text) > _LONGEST_ITEM:
         return None
     name = "live-" + sha256_hex(replace_surrogates(f"{system}\x1f{prompt}"))[:16]
     metadata = {"foreign": True, "arm": arm, "model": reply.model, "tools": sorted(tools), "reply": text}
@@ -214,16 +204,13 @@ class KeptItems:
 
     def add(self, item: dict[str, Any], scrub: Scrub) -> None:
         """Keep an item, unless too many wait."""
-        if len(self._waiting) >= _WAITING:
-            return
-        name, size = item["id"], 0
-        # Before the size is read: an item that is written in between is not in it.
-        waits = bool(self._waiting)
+        # What waits, before the size is read: an item that is written in between is not in it.
+        name, size, waits = item["id"], 0, bool(self._waiting)
         with suppress(OSError):
             size = self._path.stat().st_size
         if not size and not waits:
             self._ids.clear()
-        if name in self._ids:
+        if name in self._ids or len(self._waiting) >= _WAITING:
             return
         self._ids.add(name)
         future = self._worker.submit(self._keep, item, lambda text: without_secrets(replace_surrogates(scrub(text))))
@@ -277,7 +264,6 @@ class Traffic:
     max_tokens: int = 1024
     kept: KeptItems | None = None
     outcomes: LineFile | None = None
-    """Open from the first outcome on: to read its keys takes longer the more there are."""
     secret: str = field(default_factory=token_hex)
     """Key of the ids of conversations; gateways that share it know each other's."""
     conversations: Conversations = field(init=False)
@@ -367,14 +353,14 @@ class LiveClient(Caller):
 
     def __init__(self, traffic: Traffic, request: web.BaseRequest, scrub: Scrub) -> None:
         """``scrub`` removes the endpoint's own secrets; the client's keys are removed with them."""
-        carrier = {name: request.headers[name] for name in _TRACE if name in request.headers}
+        carrier = {name: request.headers[name] for name in ("traceparent", "tracestate") if name in request.headers}
         secrets = [key for key in keys_in(request) if len(key) >= _MIN_SECRET]
-        super().__init__(traffic.telemetry, _PROVIDER, traffic.max_tokens, carrier, partial(_masked, secrets, scrub))
+        # Spans and metrics call the endpoint by its protocol.
+        super().__init__(traffic.telemetry, "openai", traffic.max_tokens, carrier, partial(_masked, secrets, scrub))
         self.arm: SentArm = "off"
         self._traffic, self._request = traffic, request
         self._conversation, self._undecided = Conversation("", ""), False
-        # The system text of a question that is kept; None for one that is not.
-        self._system: str | None = None
+        self._system: str | None = None  # of a question that is kept
 
     def additions_for(self, dialect: Dialect, body: Mapping[str, Any]) -> Additions:
         """Draw the arm of the conversation, and return its lessons."""

@@ -119,10 +119,8 @@ class Server(ABC):
             return web.Response()
         except GatewayRefusal as error:
             refusal = error
-        except BudgetRefused as error:
-            refusal = GatewayRefusal(402, str(error))
-        except ActorError as error:
-            refusal = GatewayRefusal(403, str(error))
+        except (BudgetRefused, ActorError) as error:
+            refusal = GatewayRefusal(402 if isinstance(error, BudgetRefused) else 403, str(error))
         except TfgrpoError as error:
             refusal = GatewayRefusal(500, f"{type(error).__name__}: {error}")
         if request.writer.output_size and request.transport is not None:
