@@ -15,6 +15,7 @@ from itertools import chain, islice
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console as RichConsole
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +24,8 @@ from tfgrpo.stores.errors import ConfigError
 
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _MAX_ROWS = 10_000
-_UNBOUNDED = 1_000_000
+# What a drawn table has between two columns.
+_BETWEEN = 3
 _BAR, _MIN_QUOTE, _MAX_QUOTE = "    │ ", 20, 120
 # Width up to which columns of a plain table are padded.
 _MAX_WIDTH = 48
@@ -33,6 +35,16 @@ def visible(text: str) -> str:
     """Return the text without what could steer a terminal: control and direction characters, and halves of surrogate pairs."""
     # A model may write such a half as JSON, and it has no bytes: printing it would raise.
     return _HIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Return widths that leave every word whole, and share the rest evenly; none where there is no room for the words."""
+    # Rich itself narrows columns below their longest word, and cuts it.
+    columns = [*zip(*rows, strict=True)]
+    words = [max(cell_len(word) for cell in column for word in ("", *cell.split())) for column in columns]
+    whole = [max(map(cell_len, column)) for column in columns]
+    tried = ([max(word, min(cell, most)) for word, cell in zip(words, whole, strict=True)] for most in range(room, -1, -1))
+    return next((widths for widths in tried if sum(widths) <= room), [])
 
 
 def leave_lost_terminal() -> None:
@@ -128,18 +140,16 @@ class Console:
         console = self.people if people else self._stdout
         cells = ([" ".join(visible(cell).split()) for cell in row] for row in rows)
         head = list(islice(cells, _MAX_ROWS))
-        if console.is_terminal and len(head) < _MAX_ROWS:
+        first = [list(columns), *head]
+        fits = console.is_terminal and len(head) < _MAX_ROWS
+        if fits and (widths := _widths(first, console.width - _BETWEEN * len(columns))):
             drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-            for name, *cells_of in zip(columns, *head, strict=True):
-                # Rich narrows columns below their longest word, and cuts it: not ids, and nothing is cut.
-                drawn.add_column(name, no_wrap=not any(" " in cell for cell in cells_of), overflow="fold")
+            for name, width in zip(columns, widths, strict=True):
+                drawn.add_column(name, width=width)
             for row in head:
                 drawn.add_row(*map(Text, row))
-            unbounded = console.options.update(max_width=_UNBOUNDED)
-            if console.measure(drawn, options=unbounded).minimum <= console.width:
-                console.print(drawn, soft_wrap=False)
-                return
-        first = [list(columns), *head]
+            console.print(drawn, soft_wrap=False)
+            return
         widths = [min(max(map(len, column)), _MAX_WIDTH) for column in zip(*first, strict=True)]
         for row in chain(first, cells):
             line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -80,6 +80,19 @@ def test_a_table_too_narrow_for_its_ids_is_a_line_per_row_with_the_ids_whole():
         assert ("─" in text) is drawn
 
 
+def test_a_drawn_table_cuts_no_word_and_is_no_wider_than_its_terminal():
+    row = ("2026-10-29 22:36", "in force, proven (SIMULATED)", "+0.3 (-1.8 … +2.5)", "exp-dc97dd213d7c", "a reason " * 9)
+    drawn = 0
+    for width in range(40, 140):
+        console, out, _ = voices(terminal=True, width=width)
+        console.table(("date (UTC)", "decision", "gain (95 %)", "run", "besides"), [row])
+        assert set(out.getvalue().split()) >= {word for cell in row for word in cell.split()}, width
+        if "─" in out.getvalue():
+            drawn += 1
+            assert max(map(len, re.sub("\x1b.*?m", "", out.getvalue()).splitlines())) <= width
+    assert drawn > 50
+
+
 def test_ids_are_whole_in_a_drawn_table_whose_other_cells_are_long():
     console, out, _ = voices(terminal=True, width=80)
     console.table(("id", "effect", "lesson"), [("exp-dc97dd213d7cbce12345678", "of an effect " * 5, "a lesson " * 20)])
