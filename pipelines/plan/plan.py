@@ -393,8 +393,7 @@ def _advice(base: BasePlan, data: RunData, ahead: Forecast, task: TaskPaths) -> 
         ("budget.task_max_usd leaves", left, usd),
     )
     for name, cap, parts in caps:
-        # Of calls that an agent makes itself nothing is known, and no cap holds.
-        needed = sum(part.likely for part in parts) if any(part.low for part in parts) else 0
+        needed = sum(part.likely for part in parts)
         if cap is not None and needed > cap:
             likely = f"the run is likely to need {two_digits(needed)}"
             yield f"{name} {cap:,.4g} and {likely}: it would stop early, with its work saved"

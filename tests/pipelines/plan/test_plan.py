@@ -205,6 +205,10 @@ def test_more_groups_than_can_be_planned_are_refused_at_once(make_plan, tmp_path
         ({"budget__max_calls": "20"}, "budget.max_calls is 20 and the run is likely to need "),
         ({"budget__max_tokens": "1500"}, "budget.max_tokens is 1,500 and the run is likely to need "),
         ({"budget__max_usd": "0.001"}, "budget.max_usd is 0.001 and the run is likely to need "),
+        (
+            {"actor__kind": "http", "actor__url": "http://127.0.0.1:9/", "budget__max_calls": "20"},
+            "budget.max_calls is 20 and the run is likely to need ",
+        ),
     ],
 )
 def test_what_is_odd_is_warned_of(make_plan, options, warning):
