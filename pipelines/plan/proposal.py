@@ -278,7 +278,7 @@ class _Seen:
     def notes(self, texts: Sequence[str], answers: Sequence[str], used: set[str]) -> Iterator[str]:
         """Yield that the prompt is of columns that are merely texts, and which other columns may be the answers."""
         if texts:
-            yield f"the prompt is {quoted_names(texts)}, as no other column is text: --prompt names another"
+            yield f"the prompt is {quoted_names(texts)}, as no other column has three words and more: --prompt names another"
         if len(answers) > 1:
             yield f"the answer may be in {quoted_names(answers[1:])} instead: --answer names its column"
         if answers:
