@@ -335,7 +335,7 @@ def _correct(
             return None
         library = _whole(store, now, lesson.ids if retires else ())
         # To approve a lesson that the newest night kept out for what replies do with it is to let in what they do.
-        why = "" if retires else "; ".join([reason, *(f"overrules: {note}" for note in alarm_notes(alarms))])
+        why = "" if retires else "; ".join(f"overrules: {note}" for note in alarm_notes(alarms))
         reasons = dict.fromkeys((name, *sorted(lesson.ids - {name})), reason)  # of every wording of it
         decision = _persons_decision(store, library, what, earlier, simulated=simulated, who=who, why=why, reasons=reasons)
         if not retires:
@@ -343,7 +343,10 @@ def _correct(
         return decision
 
     unchanged = f"{name} is kept out already" if retires else f"{name} is not kept out"
-    _finish(store, experiences.paths, decisions.record_decided(promotions, decide), console, unchanged)
+    done = decisions.record_decided(promotions, decide)
+    if done and not retires:
+        console.say(f"{name} is let in: the next run has it on trial.")
+    _finish(store, experiences.paths, done, console, unchanged)
 
 
 def _alarms(lesson: KnownLesson, earlier: Sequence[Decision], *, simulated: bool) -> list[Alarm]:

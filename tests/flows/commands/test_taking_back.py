@@ -197,6 +197,8 @@ def test_approving_a_retired_lesson_lets_it_in_again_and_changes_nothing_in_forc
     name = task.ids[0]
     task.tell("experiences", "retire", name, "--why", "harms refunds")
     rest = task.ids
-    task.tell("experiences", "approve", name, "--why", "does not")
+    said = task.tell("experiences", "approve", name, "--why", "does not").err
+    assert f"{name} is let in: the next run has it on trial" in said
+    assert task.tell("history").out.count("does not") == 1
     assert task.ids == rest
     assert states(task)[name] == "on trial"
