@@ -69,7 +69,7 @@ def sentence_of(decision: Decision) -> str:
     if verdict == "in force":
         agree = held if held_out is None else f"held-out tasks agree {held}"
         return f"In force: {gain}, {likely}; {agree}{'; proven' if decision.proven else ''}"
-    needed = f"; {chance(ENTER)} are needed" if total.likely < ENTER else ""
+    needed = f"; over {chance(ENTER)} are needed" if total.likely < ENTER else ""
     if needed and verdict == "not yet":
         return f"Not yet: {signed(total.mean)} points so far, {likely}{needed}"
     if any(each.suspects for each in decision.alarms):

@@ -18,7 +18,7 @@ from statistics import NormalDist
 from textwrap import shorten
 from typing import Any, Final, NamedTuple, Self
 
-from tfgrpo.flows.console.figures import NOTHING, plus_unknown, points, price_unknown, spending, used_shares, whole
+from tfgrpo.flows.console.figures import NOTHING, percent, plus_unknown, points, price_unknown, spending, used_shares, whole
 from tfgrpo.flows.console.observer import EpochEnd, FirstBatch
 from tfgrpo.flows.run.index import RunEntry, runs_of
 from tfgrpo.flows.run.lessons import effect_text
@@ -432,7 +432,7 @@ class Night:
             parts.append(plus_unknown(pluralize(totals.tokens, "token"), totals) + at_risk)
         least = "at least " if totals.unmeasured_attempts else ""
         used = used_shares(totals, caps, self.manifest["ledger"].get("task_usd"))
-        shares = [f"{least}{share:.0%} of budget.{name}" for name, share in used.items()]
+        shares = [f"{least}{percent(share)} of budget.{name}" for name, share in used.items()]
         wanted = ["set model.prices"] if price_unknown(totals) else []
         return ", ".join([*parts, "; ".join([spending(totals), *wanted]), *shares])
 
@@ -443,7 +443,9 @@ class Night:
         confirmed, contradicted, new, useless, refused = (
             counts.get(name, 0) for name in ("confirmed", "contradicted", "new", "useless", "refused")
         )
-        became = f"{confirmed} confirmed and {contradicted} contradicted a known lesson, {new} new, {useless} useless"
+        became = (
+            f"{confirmed} confirmed and {contradicted} contradicted a known lesson, {new} said something new, {useless} useless"
+        )
         return f"{pluralize(total, 'proposal')}: {became}{f', {refused} refused' if refused else ''}"
 
     def _look(self) -> Iterator[str]:
@@ -455,10 +457,10 @@ class Night:
         attempts = self.block("tfgrpo", "lost")
         if lost := attempts.get("rollouts"):
             made = attempts["of"]
-            yield f"{lost:,} of {pluralize(made, 'rollout')} lost ({lost / made:.1%}), most often {attempts['mostly']}"
+            yield f"{lost:,} of {pluralize(made, 'rollout')} lost ({100 * lost / made:.1f} %), most often {attempts['mostly']}"
         if broken := sum(end.learning_lost for end in ends):
             steps = sum(end.learning_asked for end in ends)
-            yield f"{broken:,} of {pluralize(steps, 'learning step')} lost ({broken / steps:.1%})"
+            yield f"{broken:,} of {pluralize(steps, 'learning step')} lost ({100 * broken / steps:.1f} %)"
         learned, size = [end for end in ends if end.phase == "train"], self.block("settings", "tfgrpo").get("group_size")
         groups = sum(end.scored + end.lost for end in learned) // size if size else 0
         if (differ := sum(end.informative for end in learned)) < _FEW_DIFFER * groups:

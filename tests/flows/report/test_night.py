@@ -90,7 +90,7 @@ def test_a_night_says_what_is_in_force_how_sure_that_is_and_what_came_and_left(r
         "held out": "reward 0.600 with lessons, 0.500 without, over 50 items",
         "since": "this night",
         "cost": "400 calls, 90,000 tokens, $1.5000",
-        "learned": "40 proposals: 12 confirmed and 3 contradicted a known lesson, 20 new, 5 useless",
+        "learned": "40 proposals: 12 confirmed and 3 contradicted a known lesson, 20 said something new, 5 useless",
         "look at": "nothing out of the ordinary",
         "report": str(records.task.run("n2").report),
         "next": f"tfgrpo experiences export {records.place}",
@@ -110,13 +110,13 @@ def test_a_night_with_nothing_in_force_says_what_is_missing_and_what_is_on_trial
     records.night("n1", "not yet", total=DOUBTFUL, decided=nothing, tfgrpo=tfgrpo, forecast=forecast, **simulated)
     lines = records.lines("n1")
     assert lines["night"] == (
-        "Not yet: +2.1 points so far, 78 % likely to help; 95 % are needed (night 1 of mine, run n1, SIMULATED model)"
+        "Not yet: +2.1 points so far, 78 % likely to help; over 95 % are needed (night 1 of mine, run n1, SIMULATED model)"
     )
     assert lines["changed"].startswith("nothing, 0 lessons in force. 1 on trial: “do: A.”, +1.2 points")
     wanted = "A gain of 5 to 8 points would be in force within five nights (80 % probability)"
     assert lines["since"] == f"nothing was in force yet: prompts carry no lessons. {wanted}"
     assert lines["held out"].endswith("without, over 50 items, which count for nothing")
-    learned = "10 proposals: 1 confirmed and 0 contradicted a known lesson, 2 new, 3 useless, 4 refused"
+    learned = "10 proposals: 1 confirmed and 0 contradicted a known lesson, 2 said something new, 3 useless, 4 refused"
     assert (lines["learned"], lines["next"]) == (learned, f"tfgrpo experiences review {records.place}")
 
 
@@ -204,8 +204,8 @@ UNENDED = {"held out": "unknown: the sweep did not end", "cost": "unknown: the r
                 "night": "Stopped: the budget is spent: calls (mine, run n1)",
                 "held out": "unknown: the sweep did not end",
                 "cost": "400 calls, 90,000 tokens and up to 777 of unknown usage, $1.5000, "
-                "and up to $0.1000 of unknown usage, 80% of budget.max_calls, 80% of budget.max_usd, "
-                "80% of budget.task_max_usd",
+                "and up to $0.1000 of unknown usage, 80 % of budget.max_calls, 80 % of budget.max_usd, "
+                "80 % of budget.task_max_usd",
                 "next": "tfgrpo run --resume n1",
             },
         ),
@@ -222,7 +222,7 @@ UNENDED = {"held out": "unknown: the sweep did not end", "cost": "unknown: the r
             {"ledger": UNMEASURED, "settings": {"budget": {"max_calls": 4}}},
             {
                 "cost": "3 calls + unknown, price unknown (50 tokens + unknown) (2 attempts by an agent whose calls are not "
-                "seen); set model.prices, at least 75% of budget.max_calls"
+                "seen); set model.prices, at least 75 % of budget.max_calls"
             },
         ),
     ],
@@ -247,8 +247,8 @@ def test_losses_are_one_line_and_warnings_that_do_not_fit_are_counted(records):
     records.night("n1", "in force", "a", warnings=warnings, tfgrpo={"epochs": epochs, "lost": lost})
     morning = Night.of(records.task, records.task.run("n1"))
     assert morning.look[:3] == (
-        "10 of 200 rollouts lost (5.0%), most often 10 × timeout",
-        "1 of 20 learning steps lost (5.0%)",
+        "10 of 200 rollouts lost (5.0 %), most often 10 × timeout",
+        "1 of 20 learning steps lost (5.0 %)",
         "warning 0",
     )
     assert len(morning.look) == 7

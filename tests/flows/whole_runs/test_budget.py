@@ -147,7 +147,7 @@ def test_spending_from_before_the_cap_of_a_task_counts(tmp_path, pipeline):
     assert "task_max_usd" in after.message
     assert any("budget.task_max_usd leaves 0 and the run is likely to need" in text for text in after.details["warnings"])
     (cost,) = [line["text"] for line in after.details["morning"]["lines"] if line["label"] == "cost"]
-    assert cost.endswith("100% of budget.task_max_usd")
+    assert cost.endswith("100 % of budget.task_max_usd")
     assert len(server.bodies) == bodies, "a call was sent although the task had nothing left"
 
 
