@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -20,6 +20,7 @@ from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.environment import check_output_file
 from tfgrpo.flows.run.index import task_of_data
 from tfgrpo.pipelines.datasets.datasets import Dataset, open_source, read_dataset
+from tfgrpo.pipelines.datasets.items import value_at
 from tfgrpo.pipelines.datasets.text_forms import DatasetRow
 from tfgrpo.pipelines.plan import proposal
 from tfgrpo.pipelines.plan.data import split_items
@@ -150,20 +151,12 @@ def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], s
         prompt = ask(f"column of the prompts, of {quoted_names(columns)}")
         if not _is_known(prompt, columns):
             unsure = f"no column that is surely it among {quoted_names(columns)}"
-            inner = next((path for values in first for path in _inner_texts(values)), "")
+            paths = ((values, path) for values in first for path in proposal.leaves(values) if path not in columns)
+            inner = next((path for values, path in paths if isinstance(value_at(values, path), str)), "")
             path = f"a path such as {inner}, " if inner else ""
             raise SettingsError.one("--prompt", unsure, f'its name, {path}or a template such as "{{question}} {{context}}"')
         proposed = proposal.proposed_columns(columns, first, {**chosen, "prompt": prompt})
     return proposed
-
-
-def _inner_texts(values: Mapping[str, object], above: str = "") -> Iterator[str]:
-    """Yield the paths of the texts within the objects of a row."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _inner_texts(value, f"{above}{name}.")
-        elif above and isinstance(value, str):
-            yield f"{above}{name}"
 
 
 def _is_known(text: str, columns: Sequence[str]) -> bool:

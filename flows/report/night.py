@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -437,16 +438,13 @@ class Night:
         return ", ".join([*parts, "; ".join([spending(totals), *wanted]), *shares])
 
     def _learned(self) -> str:
-        counts = self.block("tfgrpo", "proposals")
-        if not (total := sum(counts.values())):
+        became = Counter(self.block("tfgrpo", "proposals"))
+        if not became.total():
             return ""
-        confirmed, contradicted, new, useless, refused = (
-            counts.get(name, 0) for name in ("confirmed", "contradicted", "new", "useless", "refused")
-        )
-        became = (
-            f"{confirmed} confirmed and {contradicted} contradicted a known lesson, {new} said something new, {useless} useless"
-        )
-        return f"{pluralize(total, 'proposal')}: {became}{f', {refused} refused' if refused else ''}"
+        known = f"{became['confirmed']} confirmed and {became['contradicted']} contradicted a known lesson"
+        others = f"{became['new']} said something new, {became['useless']} useless"
+        refused = f", {became['refused']} refused" if became["refused"] else ""
+        return f"{pluralize(became.total(), 'proposal')}: {known}, {others}{refused}"
 
     def _look(self) -> Iterator[str]:
         """Yield a first batch that teaches nothing, losses, what the night noted, sealed items, warnings."""
@@ -467,9 +465,9 @@ class Night:
             few = f"{differ} of {pluralize(groups, 'group')} had a difference to learn from"
             more = "a higher tfgrpo.temperature.train or a larger tfgrpo.group_size finds more"
             yield f"attempts at an item end alike: {few}; {more}"
-        counts = self.block("tfgrpo", "proposals")
-        total, confirmed = sum(counts.values()) - counts.get("refused", 0), counts.get("confirmed", 0)
-        made, screened = sum(counts.values()), self.block("tfgrpo", "screened")
+        counts, screened = Counter(self.block("tfgrpo", "proposals")), self.block("tfgrpo", "screened")
+        made, confirmed = counts.total(), counts["confirmed"]
+        total = made - counts["refused"]
         if made >= _ENOUGH_PROPOSALS and 3 * (refused := sum(screened.values())) > made:
             mostly = max(screened, key=screened.__getitem__)
             yield f"{refused} of {made} proposed lessons were refused by the screening, mostly: {mostly}"

@@ -272,7 +272,7 @@ class _Seen:
         """Yield that the answers are objects, and the paths of what is in them."""
         held = next(iter(self.values(answer)), None) if answer else None
         if isinstance(held, Mapping) and not held.keys() >= DROP_KEYS:
-            inner = quoted_names([*islice(_leaves(str(answer), held), _SHOWN)])
+            inner = quoted_names([*islice(leaves(held, f"{answer}."), _SHOWN)])
             yield f"the answer is {answer!r}, an object as a whole: --answer names a part of it, such as {inner}"
 
     def notes(self, texts: Sequence[str], answers: Sequence[str], used: set[str]) -> Iterator[str]:
@@ -300,12 +300,10 @@ _ABSENT: Final = object()
 _CLOSED: Final = frozenset({"metadata", *OPTION_COLUMNS, *_NAMES["answer"]} | {*_CONTEXT})
 
 
-def _leaves(path: str, value: object) -> Iterator[str]:
-    if not isinstance(value, Mapping):
-        yield path
-        return
+def leaves(value: Mapping[str, object], above: str = "") -> Iterator[str]:
+    """Yield the paths of what is in an object, and in the objects in it."""
     for key, held in value.items():
-        yield from _leaves(f"{path}.{key}", held)
+        yield from leaves(held, f"{above}{key}.") if isinstance(held, Mapping) else (f"{above}{key}",)
 
 
 def _is_sql(value: object) -> bool:
