@@ -132,11 +132,11 @@ class RoleCost:
             self.failures += 1
             return
         payload = entry["payload"]
-        self.calls += 1
         tally = payload.get("tally")
-        # Of an agent whose calls are entries of their own, or are its own account.
+        # An attempt of an agent whose calls are entries of their own, or are its own account.
         if tally is not None and tally["calls"]:
             return
+        self.calls += 1
         usage = usage_of(payload.get("usage"))
         if usage is not None:
             self.prompt += usage.prompt
@@ -279,4 +279,4 @@ def read_costs(run: RunPaths) -> dict[str, RoleCost]:
         parts = str(entry.get("key", "")).rpartition("#")[0].rsplit("/", 2)
         if len(parts) == 3 and parts[1] != UNFINISHED and isinstance(entry.get("payload"), dict):
             roles.setdefault(parts[1], RoleCost()).add(entry)
-    return roles
+    return {role: cost for role, cost in roles.items() if cost.calls or cost.failures}

@@ -36,8 +36,9 @@ def test_failed_attempts_of_an_own_agent_are_replayed_and_resumed_with_what_they
     failed = [row for row in lines(paths(tmp_path).rollouts) if row["outcome"]["name"] == "failed"]
     assert failed
     assert all(row["calls"] == 1 and row["completion_tokens"] for row in failed)
-    before = manifest(tmp_path)["tfgrpo"]
-    assert "unfinished" not in read_costs(paths(tmp_path))
+    before, costs = manifest(tmp_path)["tfgrpo"], read_costs(paths(tmp_path))
+    assert "unfinished" not in costs
+    assert sum(each.calls for each in costs.values()) == manifest(tmp_path)["ledger"]["calls"]
     summary = run(tmp_path, replay=RUN)
     assert summary.exit_code == 0, summary.message
     assert run(tmp_path, resume=RUN).exit_code == 0
