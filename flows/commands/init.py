@@ -148,14 +148,16 @@ def _columns(chosen: Mapping[str, str | None], data: str, ask: Callable[[str], s
     if proposed.chat:
         raise DatasetError.one(data, f"conversations in the column {proposed.chat!r}", _ACCEPTED)
     if proposed.fields["prompt"] is None:
-        prompt = ask(f"column of the prompts, of {quoted_names(columns)}")
-        if not _is_known(prompt, columns):
-            unsure = f"no column that is surely it among {quoted_names(columns)}"
-            paths = ((values, path) for values in first for path in proposal.leaves(values) if path not in columns)
-            inner = next((path for values, path in paths if isinstance(value_at(values, path), str)), "")
-            path = f"a path such as {inner}, " if inner else ""
-            raise SettingsError.one("--prompt", unsure, f'its name, {path}or a template such as "{{question}} {{context}}"')
-        proposed = proposal.proposed_columns(columns, first, {**chosen, "prompt": prompt})
+        if prompt := ask(f"column of the prompts, of {quoted_names(columns)}"):
+            return _columns({**chosen, "prompt": prompt}, data, ask)
+        unsure = f"no column that is surely it among {quoted_names(columns)}"
+        paths = ((values, path) for values in first for path in proposal.leaves(values) if path not in columns)
+        inner = next((path for values, path in paths if isinstance(value_at(values, path), str)), "")
+        path = f"a path such as {inner}, " if inner else ""
+        raise SettingsError.one("--prompt", unsure, f'its name, {path}or a template such as "{{question}} {{context}}"')
+    of_answers = f"column of the answers, of {quoted_names(columns)} (nothing: there is none)"
+    if proposed.fields["answer"] is None and len(columns) > 1 and (answer := ask(of_answers)):
+        return _columns({**chosen, "answer": answer}, data, ask)
     return proposed
 
 

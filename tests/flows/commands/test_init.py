@@ -139,15 +139,16 @@ def test_a_mistyped_path_is_refused_before_the_next_question(capsys, monkeypatch
     assert "endpoint" not in said
 
 
-def test_at_a_terminal_it_asks(capsys, monkeypatch):
-    data = csv("d.csv", "x,y,answer", "p{n},q{n},{n}")
+@pytest.mark.parametrize(("name", "typed", "field"), [("answer", "", {}), ("solucion", "solucion\n", {"answer": "solucion"})])
+def test_at_a_terminal_it_asks(capsys, monkeypatch, name, typed, field):
+    data = csv("d.csv", f"x,y,{name}", "p{n},q{n},{n}")
     with ChatServer(lambda number, body: "7") as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        monkeypatch.setattr("sys.stdin", Terminal(f"{data}\ny\n\nm\n"))
+        monkeypatch.setattr("sys.stdin", Terminal(f"{data}\ny\n{typed}\nm\n"))
         assert cli.main(["init"]) == 0
     said = capsys.readouterr()
     assert "tfgrpo run --pipeline tfgrpo.yaml" in said.out
-    assert yaml.safe_load(Path("tfgrpo.yaml").read_text())["dataset"]["fields"] == {"id": None, "prompt": "y"}
+    assert yaml.safe_load(Path("tfgrpo.yaml").read_text())["dataset"]["fields"] == {"id": None, "prompt": "y", **field}
 
 
 def read_by_init(
