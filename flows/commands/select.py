@@ -56,23 +56,19 @@ def show(selected: Selected, console: Console) -> None:
         figures = (decimal(each.reward), advantage, str(len(each.refused)), f"{each.temperature:g}", f"{each.latency_s:.2f}")
         rows.append(("→" if each.index == chosen else "", str(each.index), each.outcome.name, *figures))
     console.table(_COLUMNS, rows, people=True)
-    for candidate in selection.candidates:
-        if not candidate.valid:
-            console.say(f"{candidate.index:>12}  {first_line(candidate.outcome.reason)}")
-    if selected.plan.stage is not None:
-        console.say(f"{'stage':>12}  {selected.plan.stage.stage}: {selected.plan.stage.why}")
-    console.say(f"{'graded by':>12}  {selected.plan.measure}")
-    for name, reason in selection.faults.items():
-        console.say(f"{'not graded':>12}  {reason if reason.startswith(name) else f'{name}: {reason}'}")
+    lines = [(str(each.index), first_line(each.outcome.reason)) for each in selection.candidates if not each.valid]
+    if stage := selected.plan.stage:
+        lines.append(("stage", f"{stage.stage}: {stage.why}"))
+    lines.append(("graded by", selected.plan.measure))
+    lines += (("not graded", why if why.startswith(name) else f"{name}: {why}") for name, why in selection.faults.items())
     more = " + unknown" if cost.unmeasured_attempts else ""
     calls, tokens = pluralize(cost.calls, "call") + more, pluralize(cost.tokens, "token") + more
     price = "at an unknown price"
     if cost.usd is not None:
         price = f"${cost.usd:.4f}{' (SIMULATED)' if selected.plan.simulated else ''}"
-    console.say(f"{'spent':>12}  {calls}, {tokens}, {price}, {selection.duration_s:.1f} s")
+    lines.append(("spent", f"{calls}, {tokens}, {price}, {selection.duration_s:.1f} s"))
+    console.labelled(lines if chosen is None else [*lines, ("chosen", selected.message)])
     if chosen is None:
         console.say(f"tfgrpo: {selected.message}", style="bold red")
-        return
-    console.say(f"{'chosen':>12}  {selected.message}", style="bold green")
-    if not console.as_json:
+    elif not console.as_json:
         console.text(selection.best.text)

@@ -42,6 +42,7 @@ from tfgrpo.stores import errors
 from tfgrpo.stores.errors import DatasetError, Problem, SettingsError
 from tfgrpo.stores.experiences.credit import outside_range
 from tfgrpo.stores.files.atomic import replace_text
+from tfgrpo.stores.json_values import to_builtins
 from tfgrpo.stores.ledger import Totals
 from tfgrpo.stores.outcomes import RewardScore
 from tfgrpo.stores.text import pluralize, quoted_names
@@ -329,9 +330,7 @@ def grade(  # noqa: PLR0913 - its options
             {
                 "sample_id": each.item.sample_id,
                 "completion_index": each.item.completion_index,
-                "reward": each.grade.reward,
-                "parts": dict(each.grade.parts),
-                "errors": dict(each.grade.errors),
+                **{name: to_builtins(getattr(each.grade, name)) for name in ("reward", "parts", "errors")},
                 "evidence": dict(each.evidence),
             }
             for each in graded
