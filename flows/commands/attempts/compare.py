@@ -98,10 +98,11 @@ def _earlier(run: RunPaths) -> RunPaths:
     entries = runs_of(task)
     # The newest is first.
     index = next(number for number, entry in enumerate(entries) if entry.run_id == run.root.name)
-    for entry in entries[index + 1 :]:
-        if bool(entry.simulated) == bool(entries[index].simulated) and task.run(entry.run_id).rollouts.is_file():
+    kinds = [(bool(entry.simulated), entry.night is None) for entry in entries]  # a measuring has other arms than a night
+    for entry, kind in zip(entries[index + 1 :], kinds[index + 1 :], strict=True):
+        if kind == kinds[index] and task.run(entry.run_id).rollouts.is_file():
             return refuse_pruned(task.run(entry.run_id))
-    accepted = "a run with one before it of the same kind of model that recorded attempts, or two runs"
+    accepted = "a run with one before it of the same kind, and of model, that recorded attempts; or two runs"
     raise SettingsError.one("RUN", repr(run.root.name), accepted)
 
 

@@ -18,12 +18,13 @@ def task(tmp_path, capsys):
     return Task(tmp_path / "out", "mine", capsys)
 
 
-def attempted(task, run_id, day, rewards, *, arm="library", settings=(), questions=None, simulated=False):
+def attempted(task, run_id, day, rewards, *, arm="library", settings=(), questions=None, simulated=False, night=None):
     """Write a run with rewards by item, None for an attempt that was lost."""
     run = task.paths.run(run_id)
     run.root.mkdir(parents=True, exist_ok=True)
     table = [{"key": key, "value": value, "source": "default"} for key, value in dict(settings).items()]
     known = {"schema_version": 1, "run_id": run_id, "status": "finished", "simulated": simulated, "settings_table": table}
+    known |= {"night": night}
     replace_signed(run.manifest, {**known, "started_at": f"2026-01-{day:02}T00:00:00+00:00"})
     rows = [
         {"item_id": item, "arm": arm, "outcome": {"name": "failed"} if reward is None else {"reward": reward}}
@@ -66,11 +67,13 @@ def test_items_are_paired_what_got_worse_comes_first_and_the_rest_is_counted(tas
     assert task.ask("compare", "two", "one")["arms"]["library"]["items"][0]["difference"] == -0.5
 
 
-def test_a_run_is_compared_with_the_one_before_it_of_the_same_kind_of_model(task):
-    for day, (run_id, simulated) in enumerate((("one", False), ("dry", True), ("two", False)), start=1):
-        attempted(task, run_id, day, {"a": [1]}, simulated=simulated)
+def test_a_run_is_compared_with_the_one_before_it_of_the_same_kind_and_of_model(task):
+    runs = (("one", False, 1), ("dry", True, 1), ("measures", False, None), ("two", False, 2))
+    for day, (run_id, simulated, night) in enumerate(runs, start=1):
+        attempted(task, run_id, day, {"a": [1]}, simulated=simulated, night=night)
     assert task.ask("compare", "two")["before"] == "one"
-    assert "of the same kind of model" in task.tell("compare", "dry", code=2).err
+    for alone in ("dry", "measures"):
+        assert "of the same kind, and of model" in task.tell("compare", alone, code=2).err
 
 
 def test_arms_are_compared_apart_and_a_single_pair_has_no_interval(task):
@@ -99,7 +102,7 @@ def test_what_cannot_be_compared_is_refused_with_what_can(task):
     attempted(task, "one", 1, {"a": [1]})
     attempted(task, "bare", 2, {})
     for asked, said in (
-        (["one"], "a run with one before it of the same kind of model that recorded attempts, or two runs"),
+        (["one"], "a run with one before it of the same kind, and of model, that recorded attempts; or two runs"),
         (["one", "nope"], "a run of "),
         (["one", "bare"], "two runs with recorded attempts in the same arm"),
     ):
