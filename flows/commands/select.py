@@ -63,9 +63,8 @@ def show(selected: Selected, console: Console) -> None:
     lines += (("not graded", why if why.startswith(name) else f"{name}: {why}") for name, why in selection.faults.items())
     more = " + unknown" if cost.unmeasured_attempts else ""
     calls, tokens = pluralize(cost.calls, "call") + more, pluralize(cost.tokens, "token") + more
-    price = "at an unknown price"
-    if cost.usd is not None:
-        price = f"${cost.usd:.4f}{' (SIMULATED)' if selected.plan.simulated else ''}"
+    simulated = " (SIMULATED)" if selected.plan.simulated else ""
+    price = "at an unknown price" if cost.usd is None else f"${cost.usd:.4f}{simulated}"
     lines.append(("spent", f"{calls}, {tokens}, {price}, {selection.duration_s:.1f} s"))
     console.labelled(lines if chosen is None else [*lines, ("chosen", selected.message)])
     if chosen is None:
