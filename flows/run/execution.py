@@ -33,7 +33,7 @@ from tfgrpo.flows.orchestration.interrupts import worker_lost
 from tfgrpo.flows.orchestration.request import RunRequest, RunSummary, Status
 from tfgrpo.flows.run.close import close_books, close_killed, list_unbegun, notify, report_unbegun, unclosed_books
 from tfgrpo.flows.run.damage import record_files, refuse_damage
-from tfgrpo.flows.run.index import is_unclosed, killed_nights, lock_run, new_run_id, refuse_pruned, runs_of
+from tfgrpo.flows.run.index import is_unclosed, killed_nights, lock_run, new_run_id, refuse_pruned, runs_of, task_named
 from tfgrpo.flows.run.lessons import conditions_of, memory_of, starting_library, store_of
 from tfgrpo.flows.run.loop.books import Books, RunGroups, Session, State, recorded_failures, stopwatch
 from tfgrpo.flows.run.loop.learn import learn, measure, measure_on_demand, open_sealed
@@ -115,7 +115,7 @@ def _resume_killed(
     the summary of one that was cancelled, for the night ends with it.
     """
     settings = request.resolved(env).settings
-    task = TaskPaths.of(settings.out, settings.task_id)
+    task = task_named(settings.task_id, settings.out)
     for run in killed_nights(task, pipeline=settings.pipeline, simulated=choose_models(settings).simulated):
         run_id = run.root.name
         first = RunSummary("failed", request.run_id, f"ended while run {run_id} was resumed, before it began", {})

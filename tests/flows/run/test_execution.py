@@ -265,6 +265,12 @@ def test_a_night_of_a_deployment_that_is_refused_is_listed_with_the_reason(tmp_p
     assert (entry.state, entry.night, entry.message) == ("finished", 1, again.message)
 
 
+def test_a_night_asked_for_with_no_name_of_a_task_is_refused(tmp_path):
+    summary = run(tmp_path, flow_run_id="5e6f", run_id="5e6f", task_id="other task", **SMALL)
+    assert summary.message.startswith("--task-id: got 'other task'; accepted: 1 to 100 of A-Z")
+    assert (summary.exit_code, list(tmp_path.iterdir())) == (2, [])
+
+
 def test_a_night_does_not_wait_for_ever_for_another_one_that_begins(tmp_path, monkeypatch):
     monkeypatch.setattr(execution, "_BEGINS_S", 0.2)
     task = TaskPaths.of(tmp_path, TASK)
