@@ -88,12 +88,7 @@ def execute(
             prepared = replace(prepare(request, env, starts=True), happened=tuple(happened))
             request = prepared.request
         with ExitStack() as after_workers, runner(prepared.plan) as fan_out, ExitStack() as leaving:
-            try:
-                session = open_session(prepared, observer, fan_out, clock=clock)
-            except ConfigError:
-                raise
-            except (TfgrpoError, OSError) as error:
-                return report_unbegun(request, error, env, listed_at=clock)
+            session = open_session(prepared, observer, fan_out, clock=clock)
             # Callbacks run in reverse: the lock is released last, also when another fails.
             after_workers.callback(session.lock.release)
             after_workers.callback(_close, session, "the record of its files", partial(record_files, session.paths))
@@ -101,9 +96,10 @@ def execute(
             leaving.callback(_close, session, "the runtime", partial(close_runtime, session.context))
             leaving.callback(_close, session, "an observer", observer.closed)
             return _learn_and_close(session)
-    except ConfigError as error:
+    except (TfgrpoError, OSError) as error:
         # What a person types and sees refused leaves nothing behind; a night of a deployment is listed.
-        return report_unbegun(request, error, env, listed_at=None if request.flow_run_id is None else clock)
+        is_seen = isinstance(error, ConfigError) and request.flow_run_id is None
+        return report_unbegun(request, error, env, listed_at=None if is_seen else clock)
 
 
 def _resume_killed(
@@ -266,6 +262,7 @@ def _ended(session: Session) -> RunSummary:
 
 
 def _whole_run(session: Session) -> str:
+    session.observer.run_started(session.plan, session.run_id, session.warnings)
     # Said by the event loop, whose own context does not know which flow run this is.
     context, observer = copy_context(), session.observer
     session.runtime.outages.say = lambda what: context.run(observer.waiting, what)
@@ -333,13 +330,16 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             runtime = call_blocking(context, _itself)
             if request.resume is not None:
                 runtime.ledger.start_at_least(journal.spent)
-            fields = _opening_fields(prepared, context, in_force, clock)
+            fields, failures = _opening_fields(prepared, context, in_force, clock), recorded_failures(plan.paths.run(run_id))
+            happened = (*prepared.happened, *outdated, *journal.warnings, *_lost_before(runtime.journal, fields))
+            warnings = (*prepared.warnings, *happened, *telemetry.warnings)
+            for key, texts in {"warnings": warnings, "lasting_warnings": happened}.items():
+                fields[key] = [*dict.fromkeys((*fields[key], *texts))]
             books = Books(context.paths, run_id, task.credit, _state(plan, in_force, fields["began_with"]), plan.rewarders)
             books.manifest.update(**fields, **_identity(plan), files={}, task_files={})
-        happened = (*prepared.happened, *outdated, *journal.warnings, *_lost_before(runtime.journal, fields))
-        warnings = (*prepared.warnings, *happened, *telemetry.warnings)
-        for warning in warnings:
-            books.manifest.warn(warning, lasting=warning in happened)
+        earlier = prepared.earlier or {}
+        finished = earlier.get("status") == "finished" and not is_unclosed(earlier)
+        again = finished and request.resume is not None and not request.pay_again
         session = Session(
             plan=plan,
             run_id=run_id,
@@ -356,13 +356,12 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             lock=lock,
             timing=stopwatch(runtime.ledger),
             waits=prepared.waits,
-            finished_before=(prepared.earlier or {}).get("status") == "finished" and not is_unclosed(prepared.earlier or {}),
+            finished_before=finished,
             replay_of=None if request.replay is None else plan.paths,
-            failures=recorded_failures(plan.paths.run(run_id)),
+            failures=failures,
+            warnings=(*warnings, *[_PAID_BEFORE] * again),
         )
         undo.pop_all()
-    again = session.finished_before and request.resume is not None and not request.pay_again
-    observer.run_started(plan, run_id, (*warnings, *[_PAID_BEFORE] * again))
     return session
 
 

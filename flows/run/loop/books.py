@@ -376,6 +376,8 @@ class Session:
     """Task of the replayed run; None for an original run."""
     failures: Mapping[str, Mapping[str, Mapping[str, Abstained]]] = dataclasses.field(default_factory=dict)
     """Recorded verdicts of rewarders that failed, by group; see ``books.recorded_failures``."""
+    warnings: Sequence[str] = ()
+    """What there is to say when it begins."""
 
     @property
     def telemetry(self) -> Telemetry:

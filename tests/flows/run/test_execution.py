@@ -59,15 +59,23 @@ def test_what_breaks_ends_a_run_in_one_sentence_and_it_goes_on(tmp_path, monkeyp
     assert paths(tmp_path).report.exists()
 
 
-def test_a_task_runner_that_cannot_be_had_refuses_the_run(tmp_path):
+@pytest.mark.parametrize(
+    ("error", "ended"),
+    [
+        (SettingsError.one("--task-runner", "ray", "threads"), ("refused", 2, [])),
+        (OSError("no port"), ("failed", 1, [("failed", "the run could not be opened: OSError: no port")])),
+    ],
+)
+def test_a_task_runner_that_cannot_be_had_ends_the_run_before_it_began(tmp_path, error, ended):
     @contextmanager
     def without(plan):
-        raise SettingsError.one("--task-runner", "ray", "threads")
+        raise error
         yield
 
     summary = execution.execute(request(tmp_path, run_id=RUN), {}, Observers(), without, clock=utc_now)
-    assert (summary.status, summary.exit_code, summary.run_id) == ("refused", 2, RUN)
-    assert list(tmp_path.iterdir()) == []
+    listed = [(entry.state, entry.message) for entry in runs_of(TaskPaths.of(tmp_path, TASK))]
+    assert (summary.status, summary.exit_code, listed) == ended
+    assert summary.run_id == RUN
 
 
 class _Unclosable(Observers):
@@ -126,10 +134,9 @@ def test_rewards_outside_the_score_range_are_a_warning_in_the_first_batch(tmp_pa
 
 
 def test_an_interrupt_at_any_moment_stops_the_run_without_loss(tmp_path):
-    with pytest.raises(KeyboardInterrupt):  # nothing was spent yet: whoever called is told
-        run(tmp_path, run_id=RUN, observer=At("run_started", interrupt), **SMALL)
-    for moment in ("group_done", "epoch_ended"):
-        summary = run(tmp_path, resume=RUN, observer=At(moment, interrupt))
+    for moment in ("run_started", "group_done", "epoch_ended"):
+        asked = {"resume": RUN} if paths(tmp_path).root.exists() else {"run_id": RUN, **SMALL}
+        summary = run(tmp_path, observer=At(moment, interrupt), **asked)
         assert (summary.status, summary.exit_code) == ("stopped", 3)
         assert summary.details["resume with"] == f"--resume {RUN}"
         assert paths(tmp_path).report.exists()
@@ -356,8 +363,9 @@ def test_a_killed_night_that_cannot_be_resumed_is_told_once_and_never_tried_agai
 
 def test_what_kills_each_night_that_resumes_a_run_is_met_once(tmp_path):
     killed(tmp_path, "dead")
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, flow_run_id="next", run_id="next", observer=At("run_started", interrupt), **SMALL)
+    run(tmp_path, flow_run_id="next", run_id="next", observer=At("run_started", interrupt), **SMALL)
+    path = paths(tmp_path, "dead").manifest
+    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "running"}))  # killed in place of the interrupt
     (entry,) = (entry for entry in runs_of(TaskPaths.of(tmp_path, TASK)) if entry.run_id == "next")
     assert (entry.state, entry.message) == ("failed", "ended while run dead was resumed, before it began")
     summary, said = night(tmp_path, "after")
