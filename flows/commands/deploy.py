@@ -87,7 +87,8 @@ def set_up(environment: Mapping[str, str], patience_s: float, notify: str | None
             yield ("deployments", f"`prefect deploy --all`, at most {_DEPLOY_S:g} s …")
             before = {each.id: each for each in _deployed(client, ours)}
             _apply({**environment, HOME: str(home)}, home)
-            for deployment in _deployed(client, ours):
+            deployed = _deployed(client, ours)
+            for deployment in deployed:
                 kept = _keep_active(client, before.get(deployment.id), deployment)
                 there = client.read_deployment(deployment.id)
                 plans = [
@@ -96,7 +97,6 @@ def set_up(environment: Mapping[str, str], patience_s: float, notify: str | None
                 ]
                 name = f"{client.read_flow(there.flow_id).name}/{there.name}"
                 yield ("deployment", f"{name}, {', '.join(plans) or 'on demand'}{kept}")
-            deployed = _deployed(client, ours)
             yield ("automation", _end_zombies(client, [each.id for each in deployed]))
             watched = [each.id for each in deployed if (each.entrypoint or "").endswith(_NIGHT)]
             for each in automations:
@@ -190,15 +190,21 @@ def _deployed(client: SyncPrefectClient, ours: AbstractSet[tuple[str, str]]) -> 
 
 
 def _keep_active(client: SyncPrefectClient, before: DeploymentResponse | None, now: DeploymentResponse) -> str:
-    """Keep what somebody paused or resumed in the server, and say what is gone: deploying replaces all schedules."""
+    """Keep what somebody paused or resumed in the server, which deploying undoes, and say what it removed."""
     was = {each.slug or rule_of(each.schedule): each for each in (before.schedules if before else ())}
-    notes = ""
+    changed = set[bool]()
+    if before is not None and before.paused != now.paused:
+        (client.pause_deployment if before.paused else client.resume_deployment)(now.id)
+        changed.add(not before.paused)
     for each in now.schedules:
         active = was.pop(each.slug or rule_of(each.schedule), each).active
         if active != each.active:
             client.update_deployment_schedule(now.id, each.id, active=active)
-            notes += f"; {'active' if active else 'paused'} in the server and left so, whatever {_FILE} says"
-    return notes + "".join(f"; REMOVED {rule_of(each.schedule)}, which {_FILE} does not have" for each in was.values())
+            changed.add(active)
+    kept = ("active" if active else "paused" for active in sorted(changed))
+    notes = [f"{state} in the server and left so, whatever {_FILE} says" for state in kept]
+    notes += [f"REMOVED {rule_of(each.schedule)}, which {_FILE} does not have" for each in was.values()]
+    return "".join(f"; {note}" for note in notes)
 
 
 def rule_of(schedule: SCHEDULE_TYPES) -> str:

@@ -232,6 +232,9 @@ def test_deploying_again_shows_the_worker_and_leaves_parameters_and_what_was_pau
     def deployment() -> dict[str, Any]:
         return dict(machine.get("/deployments/name/tfgrpo-learning/nightly"))
 
+    def on_demand() -> dict[str, Any]:
+        return dict(machine.get("/deployments/name/tfgrpo-learning/tfgrpo-learning"))
+
     def automation() -> dict[str, Any]:
         (found,) = machine.post("/automations/filter", {}).raise_for_status().json()
         return dict(found)
@@ -239,6 +242,7 @@ def test_deploying_again_shows_the_worker_and_leaves_parameters_and_what_was_pau
     def paused(active: bool) -> None:
         path = f"/deployments/{deployment()['id']}/schedules/{deployment()['schedules'][0]['id']}"
         machine.send("PATCH", path, {"active": active}).raise_for_status()
+        machine.send("PATCH", f"/deployments/{on_demand()['id']}", {"paused": not active}).raise_for_status()
         machine.send("PATCH", f"/automations/{automation()['id']}", {"enabled": active}).raise_for_status()
 
     ours = [
@@ -252,11 +256,13 @@ def test_deploying_again_shows_the_worker_and_leaves_parameters_and_what_was_pau
     before = deployment()["parameters"]
     code, shown, _ = deploying("--json")
     assert (code, deployment()["schedules"][0]["active"], automation()["enabled"]) == (0, False, False)
+    assert on_demand()["paused"], "a whole deployment, too"
     assert deployment()["parameters"] == before
     found = [f"{each['check']}: {each['found']}" for each in json.loads(shown)["findings"]]
     assert {"work pool: tfgrpo, of type process", "worker: 1 online"} <= {*found}
     assert any("nightly, 30 1 * * * Europe/Berlin (PAUSED); paused in the server and left so" in each for each in found)
     assert any("; REMOVED 0 5 * * * UTC, which prefect.yaml does not have" in each for each in found)
+    assert any("tfgrpo-learning, on demand; paused in the server and left so" in each for each in found)
     assert any("machine (PAUSED)" in each for each in found)
     paused(True)
     assert deployment()["schedules"][0]["active"] is True
