@@ -288,8 +288,8 @@ def _run_with(fields: Mapping[str, Any], artifacts: Observer) -> RunSummary:
         return _unbegun(deployed.in_parameters(error, tfgrpo_learning, RunRequest), fields, run)
     if run is not None:
         # The flow run's id stays the same when Prefect runs it again: then the run of this name is resumed.
-        named = {"run_id": request.run_id or str(run.id)} if request.earlier is None else {}
-        request = request.model_copy(update={"flow_run_id": str(run.id), **named})
+        name = str(run.id)
+        request = request.model_copy(update={"flow_run_id": name, "run_id": name if request.resume is None else None})
     return _run_here(request, artifacts)
 
 
@@ -308,7 +308,7 @@ def _unbegun(error: TfgrpoError, fields: Mapping[str, Any], run: FlowRun | None)
     except ValidationError:
         return RunSummary.refused(None, error) if isinstance(error, ConfigError) else RunSummary("failed", None, str(error), {})
     if run is not None:
-        request = request.model_copy(update={"flow_run_id": str(run.id), "run_id": request.run_id or str(run.id)})
+        request = request.model_copy(update={"flow_run_id": str(run.id), "run_id": str(run.id)})
     return report_unbegun(request, error, os.environ, listed_at=utc_now)
 
 

@@ -63,7 +63,7 @@ def close_books(session: Session, status: Status, message: str) -> RunSummary:
     decision = _decision(session)
     first = session.books.first_batch
     if session.replay_of is not None and (status == "finished" or (first is not None and first.stops)):
-        agrees, message = compare_with_original(session, message)
+        agrees, message = compare_with_original(session, session.replay_of, message)
         status = status if agrees == "finished" else agrees
     if decision is not None:
         write_view(session.store, session.task, session.settings.task_id, session.run_id, clock=session.clock)
@@ -314,12 +314,10 @@ _IGNORED: Final = frozenset(
 )
 
 
-def compare_with_original(session: Session, message: str) -> tuple[Status, str]:
+def compare_with_original(session: Session, original: TaskPaths, message: str) -> tuple[Status, str]:
     """Return status and message of a finished replay: ``failed`` with the first difference, if there is one."""
-    if session.replay_of is None:
-        raise ValueError("not a replay")
     try:
-        then = _rows(session, session.replay_of, store_of(session.plan, session.replay_of))
+        then = _rows(session, original, store_of(session.plan, original))
         pairs = zip(then, _rows(session, session.task, session.store), strict=True)
         differences = (each for (noun, name, old), (_, _, new) in pairs for each in _differences(noun, name, old, new))
         difference = next(differences, None)

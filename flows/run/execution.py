@@ -304,15 +304,15 @@ _NIGHT_FIELDS: Final = ("night", "items", "night_before", "items_changed", "resu
 
 def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, clock: Clock) -> Session:
     """Open a new, resumed or replayed run. Raises ``SettingsError`` before anything is written."""
-    request, plan = prepared.request, prepared.plan
+    request, plan, earlier = prepared.request, prepared.plan, prepared.earlier or {}
     run_id = request.earlier or request.run_id or new_run_id(clock)
-    if prepared.earlier is not None:
-        _refuse_other_world(prepared.earlier, _identity(plan))
+    if earlier:
+        _refuse_other_world(earlier, _identity(plan))
     labels = shared_labels(answer for item in plan.learn_items for answer in item.accepted)
     context = replace(run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id), labels=labels)
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
     journal = refuse_damage(context, prepared)
-    ids = None if prepared.earlier is None else prepared.earlier["in_force"]["experience_ids"]
+    ids = earlier["in_force"]["experience_ids"] if earlier else None
     in_force, outdated = starting_library(plan, ids)
     task = plan.paths if request.replay is None else _replay_task(plan.paths, run_id)
     context = _context(context, prepared, task.run(run_id), clock)
@@ -323,7 +323,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
         refuse_pruned(context.paths, "--resume")
         # Two nights that begin at once would have one number, and one seed.
         with FileLock(task.root / ".lock", timeout=_BEGINS_S, mode=0o600):
-            prepared = counted_again(prepared) if prepared.earlier is None else prepared
+            prepared = prepared if earlier else counted_again(prepared)
             plan, context = prepared.plan, replace(context, settings=prepared.plan.settings)
             _begin_task_ledger(context, task, simulated=plan.simulated)
             undo.callback(close_runtime, context)
@@ -333,11 +333,11 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
             fields, failures = _opening_fields(prepared, context, in_force, clock), recorded_failures(plan.paths.run(run_id))
             happened = (*prepared.happened, *outdated, *journal.warnings, *_lost_before(runtime.journal, fields))
             warnings = (*prepared.warnings, *happened, *telemetry.warnings)
-            for key, texts in {"warnings": warnings, "lasting_warnings": happened}.items():
-                fields[key] = [*dict.fromkeys((*fields[key], *texts))]
+            before = [] if context.replay else earlier.get("lasting_warnings", [])
+            shown, lasting = ([*dict.fromkeys((*before, *texts))] for texts in (warnings, happened))
             books = Books(context.paths, run_id, task.credit, _state(plan, in_force, fields["began_with"]), plan.rewarders)
-            books.manifest.update(**fields, **_identity(plan), files={}, task_files={})
-        earlier = prepared.earlier or {}
+            fields |= {"warnings": shown, "lasting_warnings": lasting, "files": {}, "task_files": {}}
+            books.manifest.update(**fields, **_identity(plan))
         finished = earlier.get("status") == "finished" and not is_unclosed(earlier)
         again = finished and request.resume is not None and not request.pay_again
         session = Session(
@@ -517,7 +517,6 @@ def _context(context: RunContext, prepared: Prepared, run: RunPaths, clock: Cloc
 def _opening_fields(prepared: Prepared, context: RunContext, in_force: Library, clock: Clock) -> dict[str, Any]:
     request, plan, earlier = prepared.request, prepared.plan, prepared.earlier or {}
     resumed = {} if context.replay else earlier
-    lasting = resumed.get("lasting_warnings", [])
     resolved = prepared.resolved
     if request.flow_run_id is not None:  # a deployment has no command line
         named = {key: "parameters of the flow run" for key, each in resolved.sources.items() if each.startswith("command")}
@@ -525,8 +524,6 @@ def _opening_fields(prepared: Prepared, context: RunContext, in_force: Library, 
     return {
         **({} if resumed else {"message": None}),
         **_night_fields(prepared),
-        "warnings": lasting,
-        "lasting_warnings": lasting,
         "schema_version": 1,
         **({"opens_sealed": True} if plan.opens_sealed else {}),
         "run_id": context.run_id,

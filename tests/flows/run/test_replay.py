@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -177,11 +176,11 @@ def compared(tmp_path_factory, finished):
     edit_surrogate,
 ])  # fmt: skip
 def test_a_replay_names_the_first_difference(copy, compared, edit):
-    session, message = compared
-    session = replace(session, replay_of=TaskPaths.of(copy, TASK))
-    assert compare_with_original(session, message)[0] == "finished"
+    session, _, message = compared
+    original = TaskPaths.of(copy, TASK)
+    assert compare_with_original(session, original, message)[0] == "finished"
     difference = edit(copy)
-    status, said = compare_with_original(session, message)
+    status, said = compare_with_original(session, original, message)
     assert status == "failed"
     assert said.startswith(f"the replay differs from its run: {difference}")
     assert said.encode(), "the manifest can hold it"
