@@ -72,7 +72,7 @@ class Credit:
         self._nights = 0
         self._net = np.zeros(_LESSONS)
         self._net[_indices(self.serving)] = PERSON_GROUPS
-        self._rows = Evidence.none(_LESSONS)
+        self._rows = Evidence(np.zeros((_LESSONS, _LESSONS)), np.zeros(_LESSONS))
         self._sides: list[dict[Hashable, Differences]] = [defaultdict(Differences)]
         self._known: list[int] = []
         self._before = HeldOut.before(self.rules)
@@ -134,7 +134,8 @@ class Credit:
 
     def _age(self) -> None:
         """Begin another night."""
-        self._net, self._rows = aged_net(self._net, self.rules), self._rows.aged(rules=self.rules)
+        self._net = aged_net(self._net, self.rules)
+        self._rows = Evidence(*(self.rules.row_memory * sums for sums in self._rows))
         self._sides = [self._sides[-1], defaultdict(Differences)]
         if self._swept or self._before != HeldOut.before(self.rules):
             self._before = self._before.after(self._swept, self.rules)
@@ -154,7 +155,8 @@ class Credit:
             weights = np.array([row_weight(len(left.rewards), len(right.rewards)) for left, right in pairs])
             # Rows of equal sides are one row of their weighted mean.
             mean = np.array([float(weights @ differences) / weights.sum()])
-            self._rows += evidence(membership, mean, weights.sum(keepdims=True))
+            more = evidence(membership, mean, weights.sum(keepdims=True))
+            self._rows = Evidence(self._rows.gram + more.gram, self._rows.moment + more.moment)
         if sweep:
             self._swept = differences.tolist()
 
@@ -177,7 +179,8 @@ class Credit:
         self._known = np.flatnonzero((self._net != 0.0) | (np.diag(self._rows.gram) != 0.0)).tolist()
         supported = support(self._net[self._known], self.rules)
         variance = attempt_variance(chain.from_iterable(map(dict.values, self._sides)), self.rules)
-        return posterior(self._rows.of(self._known), supported, variance, self.rules)
+        rows = Evidence(self._rows.gram[np.ix_(self._known, self._known)], self._rows.moment[self._known])
+        return posterior(rows, supported, variance, self.rules)
 
     def known(self) -> list[Lesson]:
         """Return the lessons of the posterior, in its order."""

@@ -117,29 +117,11 @@ class Effect(NamedTuple):
         return Interval(self.mean, self.mean - half, self.mean + half, attempts, confidence)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Evidence:
+class Evidence(NamedTuple):
     """Sums over rows, by lesson: all that a posterior needs of them."""
 
     gram: FloatArray
     moment: FloatArray
-
-    @classmethod
-    def none(cls, lessons: int) -> Evidence:
-        """Return the evidence of no rows."""
-        return cls(np.zeros((lessons, lessons)), np.zeros(lessons))
-
-    def __add__(self, other: Evidence) -> Evidence:
-        return Evidence(self.gram + other.gram, self.moment + other.moment)
-
-    def aged(self, nights: int = 1, rules: Rules = RULES) -> Evidence:
-        """Return what is left of it some nights later."""
-        left = rules.row_memory**nights
-        return Evidence(left * self.gram, left * self.moment)
-
-    def of(self, lessons: Sequence[int]) -> Evidence:
-        """Return the evidence about these lessons alone, in this order. The others must be in no row."""
-        return Evidence(self.gram[np.ix_(lessons, lessons)], self.moment[list(lessons)])
 
 
 def row_weight(one: int, other: int) -> float:

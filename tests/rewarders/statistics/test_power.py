@@ -72,7 +72,7 @@ def _simulated(planned: PlannedNight, variance: float, nights: Sequence[int], ta
     weights = np.full(divisions, weight * planned.groups / divisions)
     smallest = np.full((tasks, max(nights)), np.inf)
     for task in range(tasks):
-        rows, held_out = [Evidence.none(LESSONS)] * 2, [HeldOut.before()] * 2
+        rows, held_out = [Evidence(np.zeros((LESSONS, LESSONS)), np.zeros(LESSONS))] * 2, [HeldOut.before()] * 2
         for night in range(max(nights)):
             sides = np.where(rng.random((divisions, LESSONS)) < 0.5, 1.0, -1.0)
             noise = rng.standard_normal(divisions) * np.sqrt(variance / weights)
@@ -83,7 +83,8 @@ def _simulated(planned: PlannedNight, variance: float, nights: Sequence[int], ta
                 swept = gain / POINTS + noise_of_sweep
                 learned = evidence(sides, difference, weights)
                 of_sweep = evidence(np.ones((1, LESSONS)), np.array([swept.mean()]), np.array([planned.swept * sweep]))
-                rows[at] = rows[at].aged() + learned + of_sweep
+                sums = zip(rows[at], learned, of_sweep, strict=True)
+                rows[at] = Evidence(*(RULES.row_memory * old + new + more for old, new, more in sums))
                 held_out[at] = held_out[at].after(swept.tolist())
                 total = posterior(rows[at], np.full(LESSONS, SUPPORT), variance).total(range(LESSONS))
                 effects.append((total, held_out[at].gain))
