@@ -23,7 +23,6 @@ from tfgrpo.rewarders.judge.model import (
     JudgeQuestion,
     JudgeReply,
     corrected,
-    shortened,
 )
 from tfgrpo.rewarders.judge.reading import Judgement, Preference, read_checklist, read_preference, read_score, read_verdict
 from tfgrpo.rewarders.options import Name, Options, accepts
@@ -33,6 +32,7 @@ from tfgrpo.rewarders.threads import all_of
 from tfgrpo.stores.errors import ModelCallError, PipelineError, Problem, RepairExhausted, RewardError
 from tfgrpo.stores.json_values import canonical_json, frozen, mapping_of
 from tfgrpo.stores.outcomes import RewardScore
+from tfgrpo.stores.text import shorten_middle
 
 _T = TypeVar("_T")
 
@@ -80,7 +80,7 @@ class Voter(Generic[_T]):
         """Ask about outputs by name until a reply is usable; ``rollout`` and ``turn`` name the call."""
         options, context = self._options, self._context
         # One JSON object, so that no text in it can close its own quotation and act as an instruction.
-        data = {"task": context.prompt, **{name: shortened(output, options.max_chars) for name, output in shown.items()}}
+        data = {"task": context.prompt, **{name: shorten_middle(output, options.max_chars) for name, output in shown.items()}}
         with_reference = options.reference or options.preset == "reference"
         if reference := reference_text(context.answer, context.alternatives) if with_reference else "":
             data["reference_answer"] = reference

@@ -183,14 +183,6 @@ _FORMS: Final = {"reference": AnswerForm(**_TEXTS["verdict"]), "checklist": Answ
 PAIR_FORM: Final = AnswerForm(**_TEXTS["pair"])
 
 
-def shortened(text: str, most: int) -> str:
-    """Return ``text`` without its middle when it is longer than ``most`` characters, with the number omitted."""
-    if len(text) <= most:
-        return text
-    head = most // 2
-    return f"{text[:head]}\n[… {len(text) - most:,} characters left out …]\n{text[len(text) - (most - head) :]}"
-
-
 async def corrected(
     parse: Callable[[str], _T],
     fix: Callable[[Sequence[tuple[str, str]]], Awaitable[str]],
