@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from operator import mul
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import Field
@@ -61,36 +63,27 @@ _OBSERVED: Final = tuple(field.name for field in fields(Observation))
 
 @dataclass(frozen=True, slots=True)
 class PatternStats:
-    """All observations of one structure."""
+    """All observations of one structure, as of one round."""
 
     structure: str
     text: str
-    count: int = 0
-    mean: float = 0.0
-    weight: float = 0.0
-    """Observations, the older ones counting less, as of ``round``."""
-    weighted: float = 0.0
-    round: int = 0
+    count: int
+    mean: float
+    weight: float
+    """Observations; those ``HALF_LIFE`` rounds ago count half."""
+    weighted: float
+    """The same of their rewards."""
+    round: int
     """Round in which it was last seen; rounds count from 1."""
 
-    def faded(self, now: int) -> PatternStats:
-        """Return the statistics at a later round: observations ``HALF_LIFE`` rounds ago have half their weight."""
-        factor = 0.5 ** (max(0, now - self.round) / HALF_LIFE)
-        return replace(self, weight=self.weight * factor, weighted=self.weighted * factor, round=max(now, self.round))
 
-
-def with_observation(before: PatternStats | None, seen: Observation, now: int) -> PatternStats:
-    """Return the statistics after one more observation in round ``now``."""
-    before = before or PatternStats(seen.structure, seen.text, round=now)
-    faded, count = before.faded(now), before.count + 1
-    return replace(
-        faded,
-        text=seen.text or before.text,
-        count=count,
-        mean=before.mean + (seen.reward - before.mean) / count,
-        weight=faded.weight + 1.0,
-        weighted=faded.weighted + seen.reward,
-    )
+def pattern_stats(observed: Sequence[tuple[int, Observation]], now: int) -> PatternStats:
+    """Return the statistics, as of round ``now``, of the observations of one structure, each with its round."""
+    rewards = [seen.reward for _, seen in observed]
+    weights = [0.5 ** ((now - at) / HALF_LIFE) for at, _ in observed]
+    text = next((seen.text for _, seen in reversed(observed) if seen.text), "")
+    sums = math.fsum(weights), math.fsum(map(mul, weights, rewards))
+    return PatternStats(observed[0][1].structure, text, len(rewards), fmean(rewards), *sums, max(at for at, _ in observed))
 
 
 class Ranked(NamedTuple):
@@ -101,25 +94,23 @@ class Ranked(NamedTuple):
     tried: list[PatternStats]
 
 
-def rank_patterns(patterns: Sequence[PatternStats], now: int) -> Ranked:
+def _most_seen(pattern: PatternStats) -> tuple[float, int, str]:
+    return -pattern.weight, -pattern.round, pattern.structure
+
+
+def rank_patterns(patterns: Sequence[PatternStats]) -> Ranked:
     """Rank structures by their fading means; ties are ordered by weight, then by last round, then by key."""
-    current = [pattern.faded(now) for pattern in patterns]
-    latest = {pattern.structure: pattern.round for pattern in patterns}
-    weight = math.fsum(pattern.weight for pattern in current)
-    overall = math.fsum(pattern.weighted for pattern in current) / weight if weight else 0.0
+    weight = math.fsum(pattern.weight for pattern in patterns)
+    overall = math.fsum(pattern.weighted for pattern in patterns) / weight if weight else 0.0
 
     def value(pattern: PatternStats) -> float:
         # Shrunk towards the mean of all by two observations, so that one lucky draw leads no list.
         return (pattern.weighted + 2.0 * overall) / (pattern.weight + 2.0)
 
-    def seen(pattern: PatternStats) -> tuple[float, int, str]:
-        return -pattern.weight, -latest[pattern.structure], pattern.structure
-
     # Rounding must not put a structure that equals the mean below it.
-    slack = 1e-12 * max(1.0, abs(overall))
-    good = sorted((each for each in current if value(each) >= overall - slack), key=lambda it: (-value(it), *seen(it)))
-    bad = sorted((each for each in current if value(each) < overall - slack), key=lambda it: (value(it), *seen(it)))
-    return Ranked(good, bad, sorted(current, key=seen))
+    least, tried = overall - 1e-12 * max(1.0, abs(overall)), sorted(patterns, key=_most_seen)
+    good = sorted((each for each in tried if value(each) >= least), key=value, reverse=True)
+    return Ranked(good, sorted((each for each in tried if value(each) < least), key=value), tried)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +128,7 @@ class MemoryScope:
 
 
 class Remembered(NamedTuple):
-    """Memory of a scope at the time it was read, in the order in which patterns were first seen."""
+    """Memory of a scope at the time it was read, what was seen most and last first."""
 
     patterns: tuple[PatternStats, ...] = ()
     round: int = 0
@@ -153,16 +144,14 @@ class PatternMemory:
 
     def read(self) -> Remembered:
         """Return the memory; empty without a file."""
-        patterns: dict[str, PatternStats] = {}
-        now = 0
+        observed: dict[str, list[tuple[int, Observation]]] = {}
         for value in (json.loads(line.body) for line in lines_of(self.path) if line.length):
-            if not value.items() >= self.scope.columns().items() or not is_signed_record(value, self.scope.pack):
-                continue
-            seen, now = Observation(*(value[name] for name in _OBSERVED)), max(now, value["round"])
-            patterns[seen.structure] = with_observation(patterns.get(seen.structure), seen, value["round"])
-        weights = {name: pattern.faded(now).weight for name, pattern in patterns.items()}
-        kept = set(sorted(patterns, key=lambda name: (-weights[name], -patterns[name].round, name))[:MAX_PATTERNS])
-        return Remembered(tuple(each for name, each in patterns.items() if name in kept), now)
+            if value.items() >= self.scope.columns().items() and is_signed_record(value, self.scope.pack):
+                seen = Observation(*(value[name] for name in _OBSERVED))
+                observed.setdefault(seen.structure, []).append((value["round"], seen))
+        now = max((at for each in observed.values() for at, _ in each), default=0)
+        patterns = [pattern_stats(each, now) for each in observed.values()]
+        return Remembered(tuple(sorted(patterns, key=_most_seen)[:MAX_PATTERNS]), now)
 
     def observe(self, observations: Sequence[Observation], selection_id: str) -> None:
         """Append one round, all or none, without over-long structures. Raises ``StoreError`` when the disk refuses."""

@@ -137,7 +137,7 @@ def hint_of(memory: Remembered, mode: MemoryMode) -> str:
     """Return structures of earlier selections as a block of quoted data for the prompt, or empty."""
     if mode not in {"exploit", "explore"}:
         return ""
-    ranked = rank_patterns(memory.patterns, memory.round)
+    ranked = rank_patterns(memory.patterns)
     if mode == "exploit":
         lines = [*_lines("did well", ranked.good), *_lines("did badly", ranked.bad)]
     else:

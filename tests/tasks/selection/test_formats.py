@@ -5,7 +5,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgrpo.tasks.selection.history import Observation, Remembered, with_observation
+from tfgrpo.tasks.selection.history import Observation, Remembered, pattern_stats
 from tfgrpo.tasks.selection.round import CandidateOutcome, JsonFormat, PowlFormat, TextFormat, hint_of
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -41,10 +41,8 @@ def test_only_syntax_is_sent_back_where_that_was_asked_for():
 
 
 def remembered(*seen):
-    patterns = tuple(
-        with_observation(None, Observation(str(place), text, reward), 1) for place, (text, reward) in enumerate(seen)
-    )
-    return Remembered(patterns, 1)
+    observed = (Observation(str(place), text, reward) for place, (text, reward) in enumerate(seen))
+    return Remembered(tuple(pattern_stats([(1, each)], 1) for each in observed), 1)
 
 
 MEMORY = remembered(("SEQUENCE(a, b)", 0.875), ("XOR(a, b)", 0.2), ("PARTIAL_ORDER(a, b, c, ORDER(0->2))", 0.9))

@@ -20,8 +20,8 @@ from tfgrpo.tasks.selection.history import (
     Observation,
     PatternMemory,
     decide_stage,
+    pattern_stats,
     rank_patterns,
-    with_observation,
 )
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -46,12 +46,12 @@ def by_structure(remembered):
 
 
 def test_every_observation_counts_and_has_half_its_weight_after_a_half_life():
-    old = with_observation(None, seen("a", 1.0), 1)
-    assert old.faded(51).weight == pytest.approx(0.5)
-    both = with_observation(old, seen("a", 0.0), 51)
+    observed = [(1, seen("a", 1.0)), (51, seen("a", 0.0)), (51, seen("a", 0.2))]
+    assert pattern_stats(observed[:1], 51).weight == pytest.approx(0.5)
+    both = pattern_stats(observed[:2], 51)
     assert both.weighted / both.weight == pytest.approx(1 / 3)
     assert (both.count, both.mean) == (2, 0.5)
-    more = with_observation(both, seen("a", 0.2), 51)
+    more = pattern_stats(observed, 51)
     assert (more.count, more.mean) == (3, pytest.approx(0.4))
 
 
@@ -138,11 +138,9 @@ def test_a_stage_is_left_after_high_rounds_or_a_fall_and_behaviour_is_never_rewa
 
 
 def test_structures_are_split_at_the_mean_and_one_lucky_draw_does_not_lead():
-    steady = None
-    for number in range(1, 9):
-        steady = with_observation(steady, seen("steady", 0.95), number)
-    others = (with_observation(None, seen(name, reward), at) for name, reward, at in (("lucky", 1.0, 3), ("bad", 0.1, 8)))
-    ranked = rank_patterns([steady, *others], 8)
+    steady = pattern_stats([(number, seen("steady", 0.95)) for number in range(1, 9)], 8)
+    others = (pattern_stats([(at, seen(name, reward))], 8) for name, reward, at in (("lucky", 1.0, 3), ("bad", 0.1, 8)))
+    ranked = rank_patterns([steady, *others])
     names = [[each.structure for each in order] for order in (ranked.good, ranked.bad, ranked.tried)]
     assert names == [["steady", "lucky"], ["bad"], ["steady", "bad", "lucky"]]
 
