@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from numbers import Real
 from operator import itemgetter
 from pathlib import Path
@@ -42,11 +42,9 @@ Report: TypeAlias = Callable[[int, Any], None]
 """Gets the index of an attempt, or of a call, and what became of it."""
 _Name: TypeAlias = tuple[Hashable, Hashable]
 NO_NUMBER: Final = ("is no number", f"is no finite number of at most {MAX_SCORE:g}")
-# Messages of a worker: it has made the scorer, it calls it, it has scored all, it cannot read what it was asked about. Any
-# other one is a verdict.
+# Messages of a worker: it has made the scorer, it calls it, it cannot read what it was asked about. Any other is an answer.
 READY: Final = b"ready"
 BEGIN: Final = b"begin"
-DONE: Final = b"done"
 UNREADABLE: Final = b"unreadable"
 REJECTS: Final = " (it does not take what it is called with)"
 NO_RESULT: Final = "returned no result for it"
@@ -105,44 +103,43 @@ def size(work: Work) -> int:
     return len(work.outputs) if isinstance(work, RewardContext) else len(work)
 
 
-def perform(
-    scorer: Scorer, work: Work, report: Report, begin: Callable[[], None] = lambda: None, limit_s: float = math.inf
-) -> None:
-    """Score all attempts; ``begin`` is called before each call of the scorer's code, to start its clocks.
+def perform(scorer: Scorer, work: Work, limit_s: float = math.inf) -> Verdicts | Abstained:
+    """Make one call of the scorer's code; of a coroutine function for single attempts one for each of them, at once.
 
-    An error of the scorer's code costs the attempts of that call. Of a failed batch whose attempts are independent each is
-    asked about alone. Ctrl-C passes through.
+    Return a single abstention for a batch that failed, perhaps for one of its attempts alone. Ctrl-C passes through.
     """
-    name, waiting = scorer.rewarder_id, [(range(size(work)), work)]
-
-    def tell(index: int, verdict: Verdict) -> None:
-        item = None if isinstance(work, RewardContext) else work[index]
-        report(index, explained(scorer, item, verdict))
-
-    if scorer.scope == "item" and not isinstance(work, RewardContext):
-        if is_async(scorer.call):
-            begin()
-            calls = [partial(scorer.call, item) for item in work]
-            _on_a_loop(calls, lambda at, outcome: tell(at, as_verdict(name, outcome)), limit_s)
-            return
-        waiting = [(range(at, at + 1), [item]) for at, item in enumerate(work)]
-    while waiting:
-        indices, part = waiting.pop(0)
-        begin()
-        begun = time.monotonic()
-        verdicts = caught(_called, scorer, part, limit_s)
+    begun = time.monotonic()
+    if scorer.scope == "item" and is_async(scorer.call) and not isinstance(work, RewardContext):
+        outcomes = dict[int, object]()
+        _on_a_loop([partial(scorer.call, item) for item in work], outcomes.__setitem__, limit_s)
+        verdicts = tuple(as_verdict(scorer.rewarder_id, outcomes[at]) for at in range(len(work)))
+    else:
+        made = caught(_called, scorer, work, limit_s)
         # Late, although the code may have kept everyone from looking meanwhile.
         if time.monotonic() - begun > limit_s:
-            verdicts = RewarderTimeout(no_score(limit_s))
-        if isinstance(verdicts, BaseException):
+            made = RewarderTimeout(no_score(limit_s))
+        if isinstance(made, BaseException):
+            fault = failed(scorer.rewarder_id, made)
             # The error of a batch may be about one of its attempts, unless the service is down.
-            alone = not scorer.together and not isinstance(verdicts, GraderUnavailable | RewarderTimeout)
-            if alone and len(indices) > 1 and not isinstance(part, RewardContext):
-                waiting = [(range(at, at + 1), [item]) for at, item in zip(indices, part, strict=True)]
-                continue
-            verdicts = (failed(name, verdicts),) * len(indices)
-        for index, verdict in zip(indices, verdicts, strict=True):
-            tell(index, verdict)
+            return (fault,) * size(work) if isinstance(made, GraderUnavailable | RewarderTimeout) else fault
+        verdicts = made
+    items = [None] * size(work) if isinstance(work, RewardContext) else work
+    return tuple(explained(scorer, *each) for each in zip(items, verdicts, strict=True))
+
+
+def each_scored(scorer: Scorer, work: Work, ask: Callable[[Sequence[Work]], Sequence[Verdicts | Abstained]]) -> Verdicts:
+    """Return the verdicts on all attempts. ``ask`` answers calls of the scorer: single attempts are asked about in one each.
+
+    Of a failed batch whose attempts are independent each is asked about alone.
+    """
+    singles: list[Work] = [] if isinstance(work, RewardContext) else [[item] for item in work]
+    parts = [work] if scorer.scope != "item" or is_async(scorer.call) else singles
+    answers = ask(parts)
+    if len(parts) < len(singles) and isinstance(answers[0], Abstained) and not scorer.together:
+        parts, answers = singles, ask(singles)
+    pairs = zip(parts, answers, strict=True)
+    rows = ((answer,) * size(part) if isinstance(answer, Abstained) else answer for part, answer in pairs)
+    return tuple(chain.from_iterable(rows))
 
 
 def _called(scorer: Scorer, part: Any, limit_s: float) -> Verdicts:

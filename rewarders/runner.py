@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, Self
 
-from tfgrpo.rewarders.calling import NO_NUMBER, REJECTS, Work, caught, failed, is_async, perform, size, verdicts_of
+from tfgrpo.rewarders.calling import NO_NUMBER, REJECTS, Work, caught, each_scored, failed, is_async, perform, size, verdicts_of
 from tfgrpo.rewarders.composite import DECIMALS, AnyScorer, ByDataset, Composite, counting, scorers_within, weighted_mean
 from tfgrpo.rewarders.scorer import (
     NO_REFERENCE,
@@ -201,9 +201,7 @@ class ScoreRunner:
             return (failed(scorer.rewarder_id, read),) * size(work) if isinstance(read, BaseException) else read
         texts = [x.output for x in work.outputs] if isinstance(work, RewardContext) else [x.completion for x in work]
         if scorer.place == "inline" and sum(map(len, texts)) <= INLINE_CHARS:
-            verdicts: dict[int, Verdict] = {}
-            perform(scorer, work, verdicts.__setitem__, limit_s=limit_s)
-            return tuple(verdicts[index] for index in range(size(work)))
+            return each_scored(scorer, work, lambda calls: [perform(scorer, call, limit_s) for call in calls])
         return await self._pool_of(scorer).score(work, limit_s)
 
     def _pool_of(self, scorer: Scorer) -> WorkerPool:

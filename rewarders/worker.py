@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-from tfgrpo.rewarders.calling import BEGIN, DONE, READY, UNREADABLE, caught, perform
+from tfgrpo.rewarders.calling import BEGIN, READY, UNREADABLE, caught, perform
 from tfgrpo.rewarders.registry import build_scorer
 from tfgrpo.rewarders.scorer import ItemScorer, Scorer, Verdict
 from tfgrpo.stores.outcomes import RewardScore
@@ -67,28 +67,30 @@ def _serve(connection: Connection) -> None:
 
     say(READY)
     while True:
-        parts, limit_s, cpu_s = connection.recv()
+        calls, limit_s, cpu_s = connection.recv()
         # The class of a value may exist in the owner only.
-        items: Any = caught(list, map(pickle.loads, parts))
-        if isinstance(items, BaseException):
+        works: Any = caught(list, map(_loaded, calls))
+        if isinstance(works, BaseException):
             say(UNREADABLE)
             continue
 
-        def begin(seconds: float = min(cpu_s, _LONGEST_S)) -> None:
+        for items in works:
             signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, also in code that keeps the interpreter
-            signal.setitimer(signal.ITIMER_PROF, seconds)
+            signal.setitimer(signal.ITIMER_PROF, min(cpu_s, _LONGEST_S))
             say(BEGIN)
+            answer = perform(scorer, items[0] if scorer.scope == "group" else items, limit_s)
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+            say(json.dumps([*map(_row, answer)] if isinstance(answer, tuple) else _row(answer)).encode())
 
-        def report(index: int, verdict: Verdict) -> None:
-            if isinstance(verdict, RewardScore):
-                row: dict[str, Any] = {"score": verdict.score, "evidence": verdict.evidence, "details": verdict.details}
-            else:
-                row = {"reason": verdict.reason, "broke": verdict.broke, "late": verdict.late}
-            say(json.dumps([index, row]).encode())
 
-        perform(scorer, items[0] if scorer.scope == "group" else items, report, begin, limit_s)
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
-        say(DONE)
+def _loaded(parts: list[bytes]) -> list[Any]:
+    return [*map(pickle.loads, parts)]
+
+
+def _row(verdict: Verdict) -> dict[str, Any]:
+    if isinstance(verdict, RewardScore):
+        return {"score": verdict.score, "evidence": verdict.evidence, "details": verdict.details}
+    return {"reason": verdict.reason, "broke": verdict.broke, "late": verdict.late}
 
 
 def _end_with(lifeline: int, owner: int) -> None:

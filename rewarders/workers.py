@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import pickle
-import queue
 import select
 import shutil
 import signal
@@ -23,21 +22,21 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import replace
 from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from tfgrpo.rewarders.calling import (
     BEGIN,
-    DONE,
-    NO_RESULT,
     READY,
     UNREADABLE,
     Work,
+    each_scored,
     is_async,
     no_score,
     perform,
@@ -52,7 +51,6 @@ from tfgrpo.stores.outcomes import RewardScore
 PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); from tfgrpo.rewarders.worker import main; main()"  # where ``tfgrpo`` is
 )
-WorkerMessage: TypeAlias = bytes | tuple[int, Verdict]
 # Items in a row whose calls ended a worker, after which the scorer is not asked for a while: the attempts at one are alike
 MOST_FAULTS: Final = 4
 # Abandoned calls of one scorer that still run, at which it is no longer called
@@ -101,8 +99,8 @@ class NotSent(NotIsolated):
 class _Process:
     def __init__(self, scorer: Scorer) -> None:
         self._scorer = scorer
-        # It was not idle yet: what ends it, ends it while it is asked
-        self.fresh = True
+        # Since it was idle; before that, what ends it ends it while it is asked
+        self.begun = True
         try:
             (ours, theirs), (end, lifeline) = socket.socketpair(), os.pipe()
             with theirs, os.fdopen(end) as theirs_alive:
@@ -136,18 +134,27 @@ class _Process:
             reason = answer.decode(errors="replace").removeprefix("refused ")[:300]
             raise NotIsolated(f"its process cannot make it: {reason}")
 
-    def ask(self, parts: Sequence[Any], limit_s: float, cpu_s: float) -> None:
-        self._connection.send((parts, limit_s, cpu_s))
+    def ask(self, calls: Sequence[Sequence[bytes]], limit_s: float, cpu_s: float) -> Iterator[Verdicts | Abstained]:
+        """Yield its answer to each call. Raises ``TimeoutError``, ``EOFError`` at its end, ``ValueError`` and the like."""
+        self._connection.send((calls, limit_s, cpu_s))
+        slack_s = _SLACK_S if is_async(self._scorer.call) else 0.0
+        for _ in calls:
+            message = self._received(time.monotonic() + START_S)
+            if message == UNREADABLE:
+                raise NotSent(_NOT_SENT)
+            if message != BEGIN:
+                raise ValueError("it does not begin")
+            self.begun = True
+            answer = json.loads(self._received(time.monotonic() + limit_s + slack_s))
+            yield tuple(map(self._verdict, answer)) if isinstance(answer, list) else self._fault(answer)
 
-    def next(self, deadline: float) -> WorkerMessage:
-        """Return its next message. Raises ``TimeoutError``, ``EOFError`` at its end, ``ValueError`` and the like for none."""
-        message = self._received(deadline)
-        if message in (BEGIN, DONE, UNREADABLE):
-            return message
-        name, (index, row) = self._scorer.rewarder_id, json.loads(message)
-        if "score" in row:
-            return index, RewardScore(name, float(row["score"]), str(row["evidence"]), frozen(row["details"]))
-        return index, Abstained(name, str(row["reason"]), bool(row["broke"]), bool(row["late"]))
+    def _verdict(self, row: Any) -> Verdict:
+        if "score" not in row:
+            return self._fault(row)
+        return RewardScore(self._scorer.rewarder_id, float(row["score"]), str(row["evidence"]), frozen(row["details"]))
+
+    def _fault(self, row: Any) -> Abstained:
+        return Abstained(self._scorer.rewarder_id, str(row["reason"]), bool(row["broke"]), bool(row["late"]))
 
     def _received(self, deadline: float) -> bytes:
         while not self._poll.poll(1000 * min(_LOOK_S, max(0.0, deadline - time.monotonic()))):
@@ -190,48 +197,6 @@ class _Process:
         self._lifeline.close()
 
 
-class _Released(Exception):
-    """No one waits for this call any more."""
-
-
-class _Thread:
-    fresh = True
-
-    def __init__(self, scorer: Scorer) -> None:
-        self._scorer, self._released = scorer, False
-        self._messages = queue.SimpleQueue[WorkerMessage]()
-
-    def ask(self, parts: Sequence[Any], limit_s: float, _: float) -> None:
-        work: Any = parts[0]
-        if self._scorer.scope != "group":
-            # Each with a copy of its record, which a user's code may change; one that cannot be copied is shared.
-            work = [replace(each, record=unless_it_raises(each.record, deepcopy, each.record)) for each in parts]
-        self._thread = threading.Thread(target=self._call, args=(work, limit_s), name="rewarder", daemon=True)
-        self._thread.start()
-
-    def _call(self, work: Work, limit_s: float) -> None:
-        def begin() -> None:
-            if self._released:
-                raise _Released
-            self._messages.put(BEGIN)
-
-        with contextlib.suppress(_Released):
-            perform(self._scorer, work, lambda *verdict: self._messages.put(verdict), begin, limit_s)
-            self._messages.put(DONE)
-
-    def next(self, deadline: float) -> WorkerMessage:
-        try:
-            return self._messages.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            raise TimeoutError from None
-
-    def is_alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def release(self) -> None:
-        self._released = True  # it makes no further call
-
-
 class WorkerPool:
     """The calls of one scorer. Several threads and event loops may use it at once."""
 
@@ -241,11 +206,13 @@ class WorkerPool:
         """``clock``: of the pause after many faults. ``log``: where it warns once that the scorer is not isolated."""
         self.scorer, self._clock, self._log = scorer, clock, log
         self.isolated = scorer.place == "process"
-        self._threads = RewarderThreads(worker_count() if self.isolated else CALLS)
+        most = worker_count() if self.isolated else CALLS
+        # What waits for a call, and calls that run in a thread.
+        self._threads, self._inner = RewarderThreads(most), RewarderThreads(most)
         self._lock = threading.Lock()  # guards the fields below
         self._idle: list[_Process] = []
         self._busy: set[_Process] = set()
-        self._abandoned: list[_Thread] = []
+        self._hanging: list[Future[Any]] = []
         # A process has made the scorer: one that does not is a fault, not a scorer that cannot be isolated
         self.has_worked = False
         # Items of the calls since the last verdict, all of which ended a worker
@@ -258,7 +225,7 @@ class WorkerPool:
 
         def start() -> None:
             try:
-                self.give_back(self.take(isolated=True))
+                self.give_back(self.take())
             except NotIsolated as error:
                 self.thread_instead(error)
 
@@ -299,10 +266,8 @@ class WorkerPool:
         """Return the verdict on each attempt; blocks this thread."""
         return _Call(self, work, limit_s).perform()
 
-    def take(self, *, isolated: bool) -> _Process | _Thread:
-        """Return an idle process, or a new worker: there are as many threads as there may be. Raises ``NotIsolated``."""
-        if not isolated:
-            return _Thread(self.scorer)
+    def take(self) -> _Process:
+        """Return an idle process, or a new one: there are as many threads as there may be. Raises ``NotIsolated``."""
         while True:
             with self._lock:
                 if not self._idle:
@@ -326,11 +291,9 @@ class WorkerPool:
         self.has_worked = True
         return worker
 
-    def give_back(self, worker: _Process | _Thread) -> None:
+    def give_back(self, worker: _Process) -> None:
         """Keep a process that has answered for the next call."""
-        if isinstance(worker, _Thread):
-            return
-        worker.fresh = False
+        worker.begun = False
         with self._lock:
             if not self.closed:
                 self._busy.discard(worker)
@@ -338,22 +301,31 @@ class WorkerPool:
                 return
         self.drop(worker)
 
-    def drop(self, worker: _Process | _Thread) -> None:
-        """End a process, or abandon a thread."""
+    def drop(self, worker: _Process) -> None:
+        """End a process."""
         worker.release()
         with self._lock:
-            if isinstance(worker, _Process):
-                self._busy.discard(worker)
-            else:
-                self._abandoned.append(worker)
+            self._busy.discard(worker)
 
-    def refusal(self, *, isolated: bool) -> str:
+    def in_thread(self, part: Work, limit_s: float) -> Verdicts | Abstained | None:
+        """Return the answer of a call in a thread, None if it is late: the thread, which cannot be ended, is abandoned."""
+        slack_s = _SLACK_S if is_async(self.scorer.call) else 0.0
+        call = self._inner.submit(perform, self.scorer, part, limit_s)
+        try:
+            return call.result(limit_s + slack_s)
+        except TimeoutError:
+            self._inner.abandon(call)
+            with self._lock:
+                self._hanging.append(call)
+            return None
+
+    def refusal(self) -> str:
         """Return why the scorer is not asked at present; empty when it is."""
         with self._lock:
             if self._clock() < self._paused_until:
                 return self._pause
-            self._abandoned = [worker for worker in self._abandoned if worker.is_alive()]
-            hanging = 0 if isolated else len(self._abandoned)
+            self._hanging = [call for call in self._hanging if not call.done()]
+            hanging = 0 if self.isolated else len(self._hanging)
         return f"{hanging} calls of it hang; it is not called until one of them ends" if hanging >= MOST_HANGING else ""
 
     def count(self, item: str, why: str | None) -> None:
@@ -380,97 +352,91 @@ class _Call:
         self._pool, self._scorer, self.work, self._limit_s = pool, pool.scorer, work, limit_s
         # Threads of a library may use every core.
         self._cpu_s = self._scorer.cpu_s or limit_s * worker_count()
-        self._verdicts: dict[int, Verdict] = {}
         self.ended = Abstained(self._scorer.rewarder_id, ENDED)
         self.given_up = False
 
     def perform(self) -> Verdicts:
-        pool, work = self._pool, self.work
+        return each_scored(self._scorer, self.work, self._ask)
+
+    def _ask(self, calls: Sequence[Work]) -> list[Verdicts | Abstained]:
+        answers: list[Verdicts | Abstained] = []
+        while left := calls[len(answers) :]:
+            ended = self._pool.closed or self.given_up
+            if ended or (reason := self._pool.refusal()):
+                return [*answers, *[self.ended if ended else self._broken(reason)] * len(left)]
+            answers += self._some(left)
+        return answers
+
+    def _some(self, calls: Sequence[Work]) -> list[Verdicts | Abstained]:
+        """Return the answers to at least the first of some calls."""
+        pool, first = self._pool, calls[0]
         if pool.isolated:
-            # One by one, so that each attempt has a record of its own, which the scorer's code may change.
-            sent = [replace(work, judge=None)] if isinstance(work, RewardContext) else work
-            parts: list[bytes] | None = unless_it_raises(None, list, map(pickle.dumps, sent))
             try:
-                if parts is None:
-                    raise NotSent(_NOT_SENT)
-                self._ask_all(parts, isolated=True)
+                return self._in_process(calls)
             except NotIsolated as error:
                 pool.thread_instead(error, always=not isinstance(error, NotSent))
         elif self._scorer.place == "thread" and self._scorer.source is None:
             pool.thread_instead("only this process has it, as a function of a script or notebook")
-        self._ask_all([work] if isinstance(work, RewardContext) else work, isolated=False)
-        return tuple(self._verdicts[at] for at in range(size(work)))
+        if not isinstance(first, RewardContext):
+            # Each with a copy of its record, which a user's code may change; one that cannot be copied is shared.
+            first = [replace(each, record=unless_it_raises(each.record, deepcopy, each.record)) for each in first]
+        return [pool.in_thread(first, self._limit_s) or self._late(self._limit_s)]
 
-    def _ask_all(self, parts: Sequence[Any], *, isolated: bool) -> None:
-        pool, alone = self._pool, False
-        while left := [at for at in range(size(self.work)) if at not in self._verdicts]:
-            ended = pool.closed or self.given_up
-            if ended or (reason := pool.refusal(isolated=isolated)):
-                self._verdicts |= dict.fromkeys(left, self.ended if ended else self._broken(reason))
-                return
-            indices = left[:1] if alone else left
-            own = parts if isinstance(self.work, RewardContext) else [parts[at] for at in indices]
-            fault = self._ask(own, indices, isolated=isolated)
-            lost = [at for at in indices if at not in self._verdicts]
-            if fault is not None and len(lost) > 1:
-                if self._scorer.scope == "item" and not is_async(self._scorer.call):
-                    lost = lost[:1]  # they are scored in order
-                elif isolated and not self._scorer.together:
-                    alone, lost = True, []  # each is asked about alone
-            self._verdicts |= dict.fromkeys(lost, fault or Abstained(self._scorer.rewarder_id, NO_RESULT))
-
-    def _ask(self, parts: Sequence[Any], indices: Sequence[int], *, isolated: bool) -> Abstained | None:
-        """Ask a worker, and add its verdicts. Return why it was ended, None if it answered. Raises ``NotIsolated``."""
-        pool = self._pool
+    def _in_process(self, calls: Sequence[Work]) -> list[Verdicts | Abstained]:
+        """Return the answers of a process, up to why that was ended. Raises ``NotIsolated``."""
+        pool, answers = self._pool, list[Verdicts | Abstained]()
+        # One by one, so that each attempt has a record of its own, which the scorer's code may change.
+        parts = [[replace(call, judge=None)] if isinstance(call, RewardContext) else call for call in calls]
+        sent: list[list[bytes]] | None = unless_it_raises(None, lambda: [[*map(pickle.dumps, each)] for each in parts])
+        if sent is None:
+            raise NotSent(_NOT_SENT)
         while True:
-            worker, begun = self._worker(indices, isolated=isolated), False
-            if isinstance(worker, Abstained):
-                return worker
+            if isinstance(worker := self._worker(calls[0]), Abstained):
+                return [worker]
             try:
-                worker.ask(parts, self._limit_s, self._cpu_s)
-                deadline = time.monotonic() + START_S
-                while (message := worker.next(deadline)) not in (DONE, UNREADABLE):
-                    if isinstance(message, tuple):
-                        self._verdicts[indices[message[0]]] = message[1]
-                        pool.count("", None)
-                    else:
-                        slack_s = _SLACK_S if is_async(self._scorer.call) else 0.0
-                        begun, deadline = True, time.monotonic() + self._limit_s + slack_s
+                for call, answer in zip(calls, worker.ask(sent, self._limit_s, self._cpu_s), strict=True):
+                    if isinstance(answer, tuple) and len(answer) != size(call):
+                        raise ValueError("verdicts on other attempts")
+                    answers.append(answer)
+                    pool.count("", None)
+            except NotSent:
+                pool.give_back(worker)
+                raise
             except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
                 fault = self._fault(worker, error)
                 pool.drop(worker)
-                if isolated:
-                    pool.count(self._item(indices), fault.reason)
-                if begun or worker.fresh or pool.closed:
-                    return fault  # else it ended while it was idle, which costs no attempt
+                pool.count(_item(calls[len(answers)]), fault.reason)
+                if worker.begun or pool.closed:
+                    return [*answers, fault]  # else it ended while it was idle, which costs no attempt
             else:
                 pool.give_back(worker)
-                if message == UNREADABLE:
-                    raise NotSent(_NOT_SENT)
-                return None
+                return answers
 
-    def _worker(self, indices: Sequence[int], *, isolated: bool) -> _Process | _Thread | Abstained:
+    def _worker(self, call: Work) -> _Process | Abstained:
         try:
-            return self._pool.take(isolated=isolated)
+            return self._pool.take()
         except NotIsolated as error:
             if not (self._pool.closed or self._pool.has_worked):
                 raise
-            self._pool.count(self._item(indices), str(error))
+            self._pool.count(_item(call), str(error))
             return self.ended if self._pool.closed else self._broken(f"{error}, though it did before")
 
-    def _item(self, indices: Sequence[int]) -> str:
-        first = next((at for at in indices if at not in self._verdicts), indices[0])
-        return self.work.item_id if isinstance(self.work, RewardContext) else self.work[first].sample_id
-
-    def _fault(self, worker: _Process | _Thread, error: Exception) -> Abstained:
-        if isinstance(error, TimeoutError) or isinstance(worker, _Thread):
-            return Abstained(self._scorer.rewarder_id, no_score(self._limit_s), late=True)
+    def _fault(self, worker: _Process, error: Exception) -> Abstained:
+        if isinstance(error, TimeoutError):
+            return self._late(self._limit_s)
         if self._pool.closed:
             return self.ended
         how = worker.ended() if isinstance(error, OSError | EOFError) else ""
         if worker.process.returncode == -signal.SIGPROF:
-            return replace(self.ended, reason=f"no score within {self._cpu_s:g} s of processor time", late=True)
+            return self._late(self._cpu_s, " of processor time")
         return self._broken(f"its process ended{how}" if how else "its process sent what is no verdict")
+
+    def _late(self, limit_s: float, of: str = "") -> Abstained:
+        return Abstained(self._scorer.rewarder_id, no_score(limit_s) + of, late=True)
 
     def _broken(self, reason: str) -> Abstained:
         return Abstained(self._scorer.rewarder_id, reason, broke=True)
+
+
+def _item(call: Work) -> str:
+    return call.item_id if isinstance(call, RewardContext) else call[0].sample_id

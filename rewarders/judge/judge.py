@@ -15,15 +15,7 @@ from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeAlias,
 from pydantic.dataclasses import dataclass as options_dataclass
 
 from tfgrpo.rewarders.advantages.group import group_advantage, relative_ranks
-from tfgrpo.rewarders.judge.model import (
-    PAIR_FORM,
-    AnswerForm,
-    JudgeLoad,
-    JudgeOptions,
-    JudgeQuestion,
-    JudgeReply,
-    corrected,
-)
+from tfgrpo.rewarders.judge.model import PAIR_FORM, AnswerForm, JudgeLoad, JudgeOptions, JudgeQuestion, JudgeReply, corrected
 from tfgrpo.rewarders.judge.reading import Judgement, Preference, read_checklist, read_preference, read_score, read_verdict
 from tfgrpo.rewarders.options import Name, Options, accepts
 from tfgrpo.rewarders.scorer import NO_REFERENCE, Abstained, Attempt, RewardContext, Verdict, abstain_on_all, reference_text

@@ -66,9 +66,8 @@ def verdict(
     """Return the verdict of the built-in scorer, called in this process."""
     item = GraderInput.of("set:0", {} if record is None else record, completion, completion_tokens=tokens)
     item = replace(item, attempt=attempt)
-    found: dict[int, Verdict] = {}
-    perform(built(name, **options), [item], found.__setitem__)
-    return found[0]
+    found = perform(built(name, **options), [item])
+    return found[0] if isinstance(found, tuple) else found
 
 
 def score(name: str, completion: str, record: Any = None, *, tokens: int | None = None, **options: Any) -> float:
