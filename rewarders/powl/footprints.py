@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, reduce
-from itertools import chain, combinations, compress, product
+from itertools import chain, combinations
 from operator import and_, or_
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -48,16 +48,10 @@ class Footprint:
 
     @cached_property
     def _pairs(self) -> tuple[Pairs, ...]:
-        pairs: list[Pairs] = []
-        for rows in self.rows:
-            # Labels of one block mostly share a mask, which is expanded once, by way of its binary digits.
-            by_mask: dict[int, list[str]] = {}
-            for label, mask in zip(self.activities, rows, strict=True):
-                by_mask.setdefault(mask, []).append(label)
-            masks = ((labels, f"{mask:b}"[::-1]) for mask, labels in by_mask.items())
-            related = (product(labels, compress(self.activities, map("1".__eq__, digits))) for labels, digits in masks)
-            pairs.append(frozenset(chain.from_iterable(related)))
-        return tuple(pairs)
+        labels = self.activities
+        return tuple(
+            frozenset((labels[at], labels[to]) for at, mask in enumerate(each) for to in bits(mask)) for each in self.rows
+        )
 
     @property
     def direct_succession(self) -> Pairs:
