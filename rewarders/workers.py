@@ -82,12 +82,6 @@ def worker_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _memory_limit() -> int:
-    # Not one share for each core: libraries allocate, though they do not touch, tens of megabytes for each.
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(_LEAST_MEMORY, whole // (2 * min(worker_count(), _GREEDY)))
-
-
 class NotIsolated(Exception):
     """A worker process cannot make the scorer."""
 
@@ -121,8 +115,11 @@ class _Process:
         self._lifeline = os.fdopen(lifeline, "wb", buffering=0)
 
     def make(self) -> None:
+        # Not one share for each core: libraries allocate, though they do not touch, tens of megabytes for each.
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory = max(_LEAST_MEMORY, whole // (2 * min(worker_count(), _GREEDY)))
         try:
-            self._connection.send((sys.path, self._scorer.source, _memory_limit()))
+            self._connection.send((sys.path, self._scorer.source, memory))
             answer = self._received(time.monotonic() + START_S)
         except TimeoutError:
             raise NotIsolated(f"its process could not make it within {START_S:g} s") from None
