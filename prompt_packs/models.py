@@ -122,10 +122,8 @@ class LoadedPack:
 
     manifest: PromptPackManifest
     root: Path
-    system_text: str
-    inject_texts: tuple[str, ...]
-    templates: Mapping[str, str]
-    """By role: ``reflect``, ``curate``, ``shorten`` and ``repair``, with placeholders; ``lessons``."""
+    bodies: Mapping[str, str]
+    """Text of each source by its name."""
     words_allowed: int = MAX_WORDS
 
     @property
@@ -134,11 +132,14 @@ class LoadedPack:
         return min(self.words_allowed, self.manifest.max_words)
 
     @property
-    def bodies(self) -> dict[str, str]:
-        """Text of each source by its name."""
-        manifest = self.manifest
-        named = {manifest.system: self.system_text, **dict(zip(manifest.inject, self.inject_texts, strict=True))}
-        return named | {name: self.templates[role] for role, name in manifest.template_names.items()}
+    def text(self) -> str:
+        """The system text without lessons: that of the pack, and what it injects."""
+        return "\n\n".join(self.bodies[name] for name in (self.manifest.system, *self.manifest.inject))
+
+    @property
+    def templates(self) -> dict[TemplateRole, str]:
+        """By role: ``reflect``, ``curate``, ``shorten`` and ``repair``, with placeholders; ``lessons``."""
+        return {role: self.bodies[name] for role, name in self.manifest.template_names.items()}
 
 
 def read_manifest(directory: Path) -> PromptPackManifest:

@@ -16,7 +16,7 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ from tfgrpo.stores.errors import PackError, Problem, StoreError
 from tfgrpo.stores.experiences.store import ExperienceRecord, PackStamp, signature_holds
 from tfgrpo.stores.files.atomic import replacing
 from tfgrpo.stores.json_values import canonical_json, sha256_hex
+from tfgrpo.stores.text import MAX_WORDS
 
 _HEADER = re.compile(r"<!--\s*tfgrpo-stamp:\s*sha256:([0-9A-Fa-f]{64})\s+pack:(\S+)\s+domain:(\S+)\s*-->\s*")
 _STAMP_LIKE = re.compile(r"tfgrpo-stamp", re.IGNORECASE)
@@ -164,9 +165,7 @@ def verified_pack(directory: Path) -> LoadedPack:
     faults = [problem for name, source in sources.items() for problem in verifier.source_problems(name, source)]
     if faults := [*faults, *verifier.stamp_problems(bodies), *verifier.template_problems(bodies)]:
         raise PackError(faults)
-    injected = tuple(bodies[name] for name in manifest.inject)
-    templates: dict[str, str] = {role: bodies[name] for role, name in manifest.template_names.items()}
-    return LoadedPack(manifest, directory, bodies[manifest.system], injected, templates)
+    return LoadedPack(manifest, directory, bodies)
 
 
 def pack_stamp(pack: LoadedPack) -> PackStamp:
@@ -261,19 +260,17 @@ def load_pack(directory: Path) -> LoadedPack:
         raise
 
 
-def load_prompt_pack(domain_or_id: str, root: Path | None = None) -> LoadedPack:
-    """Load the pack with this id, or else the only pack of this domain.
+def load_prompt_pack(domain_or_id: str, root: Path | None = None, words_allowed: int = MAX_WORDS) -> LoadedPack:
+    """Load the pack with this id, or else the only pack of this domain; ``words_allowed``: those of a lesson in the run.
 
     Raise ``PackError`` for an unknown name, for a domain with several packs, and for a pack that does not verify.
     """
     base = SHIPPED_ROOT if root is None else root
     pack_ids = known_packs(base)
-    if domain_or_id in pack_ids:
-        return load_pack(base / domain_or_id)
-    by_domain = domains(base)
-    of_domain = by_domain.get(domain_or_id, ())
+    by_domain = {} if domain_or_id in pack_ids else domains(base)
+    of_domain = by_domain.get(domain_or_id, (domain_or_id,) if domain_or_id in pack_ids else ())
     if len(of_domain) == 1:
-        return load_pack(base / of_domain[0])
+        return replace(load_pack(base / of_domain[0]), words_allowed=words_allowed)
     if of_domain:
         raise PackError.one("pack", f"domain {domain_or_id!r}, which has several", f"one of {', '.join(of_domain)}")
     names = f"ids: {', '.join(pack_ids) or 'none'}; domains: {', '.join(by_domain) or 'none'}"
@@ -329,9 +326,9 @@ def merge_each(pack: LoadedPack, prompts: Sequence[Sequence[ExperienceRecord]]) 
                 skipped.append((record.experience_id, reason))
             else:
                 used[line] = record.experience_id
-        parts = [pack.system_text, *pack.inject_texts]
-        parts += [_OPENING + "\n".join([pack.templates["lessons"], *used, _CLOSING])] if used else []
-        merged.append(MergedPrompt("\n\n".join(parts), tuple(used.values()), tuple(skipped)))
+        block = "\n".join([pack.templates["lessons"], *used, _CLOSING])
+        text = f"{pack.text}\n\n{_OPENING}{block}" if used else pack.text
+        merged.append(MergedPrompt(text, tuple(used.values()), tuple(skipped)))
     return merged
 
 

@@ -291,7 +291,7 @@ def _record(member: _Member, runtime: Runtime) -> RolloutRecord:
         advantage=own.advantages.get(rollout.rollout_id),
         relative_rank=own.ranks.get(rollout.rollout_id),
         output=shorten_middle(rollout.output, RECORDED_CHARS),
-        summary=summarize_trajectory(rollout.frames, rollout.output, max_words=runtime.max_words),
+        summary=summarize_trajectory(rollout.frames, rollout.output, max_words=runtime.pack.max_words),
         tools=rollout.tools,
         usage=rollout.usage,
         latency_s=rollout.latency_s,

@@ -257,7 +257,7 @@ class _Estimate:
         self._read_again = 0 if models.simulated else 1
         self._chat, self._graders = kind == "chat", len(settings.rewarders)
         self._slots = pack.manifest.experience_slots
-        self._system = _tokens(["".join((pack.system_text, *pack.inject_texts))])
+        self._system = _tokens([pack.text])
         self._templates = {role: _tokens([text]).high for role, text in pack.templates.items()}
         self._lesson = math.ceil(MAX_CHARS / _BYTES_PER_TOKEN_LOW) + 4
 

@@ -343,7 +343,7 @@ def _task_files(settings: Settings) -> tuple[TaskPaths, list[CreditLine]]:
 def pack_for(settings: Settings, name: str) -> LoadedPack:
     """Load a pack, with the limit that the settings put on lessons. Raises ``ConfigError``."""
     root = Path(settings.packs_root).absolute() if settings.packs_root is not None else None
-    return replace(load_prompt_pack(name, root), words_allowed=settings.tfgrpo.experience_max_words)
+    return load_prompt_pack(name, root, settings.tfgrpo.experience_max_words)
 
 
 def _corrected(ahead: Forecast, task: TaskPaths, credit: Sequence[CreditLine], models: ModelChoice) -> Forecast:

@@ -332,10 +332,11 @@ async def ask(
             answer = question.read(text, cut=cut)
         except ValueError as error:
             raise ValueError(f"{'the reply was cut off at the token limit; ' if cut else ''}{error}"[:_MAX_REASON]) from error
-        negated = _first_negated(answer)
+        lessons: Sequence[LessonAnswer | RecurringLesson] = getattr(answer, "lessons", ())
+        negated = [number for number, each in enumerate(lessons) if is_negated(each.polarity, each.text)]
         # Of a repaired answer the other lessons count all the same.
-        if len(replies) == 1 and negated is not None:
-            raise ValueError(f"lessons.{negated}.text: {NEGATED}")
+        if len(replies) == 1 and negated:
+            raise ValueError(f"lessons.{negated[0]}.text: {NEGATED}")
         return answer
 
     try:
@@ -347,20 +348,13 @@ async def ask(
     return None
 
 
-def _first_negated(answer: Answer) -> int | None:
-    lessons: Sequence[LessonAnswer | RecurringLesson] = (
-        answer.lessons if isinstance(answer, ReflectionAnswer | RecurringAnswer) else ()
-    )
-    return next((number for number, each in enumerate(lessons) if is_negated(each.polarity, each.text)), None)
-
-
 def is_negated(polarity: str, text: str) -> bool:
     """Return whether an *avoid* text starts with a negation: read after "Avoid:", it says the opposite."""
     return polarity == "avoid" and _NEGATED.match(text) is not None
 
 
 def _instruction(runtime: Runtime, role: TemplateRole, payload: Mapping[str, Any]) -> str:
-    values = {"max_chars": MAX_CHARS, "max_words": runtime.max_words, **payload}
+    values = {"max_chars": MAX_CHARS, "max_words": runtime.pack.max_words, **payload}
     return render_template(runtime.pack.templates[role], **{name: values[name] for name in TEMPLATE_FIELDS[role]})
 
 
@@ -386,7 +380,7 @@ async def screen_or_shorten(
     spend: Spend,
 ) -> ScreenedLesson | Rejection:
     """Return the lesson as it may be stored, or why it may not; ``key`` is that of the call that shortens."""
-    max_words = runtime.max_words
+    max_words = runtime.pack.max_words
     own = [answer for answer in answers if plain(answer) not in runtime.context.labels]
     screen = partial(screen_lesson, answers=own, prompts=prompts, max_words=max_words)
     screened = screen(text)

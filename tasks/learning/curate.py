@@ -213,7 +213,7 @@ class _Curation:
         labels = {group_id: f"G{number}" for number, group_id in enumerate(groups, start=1)}
         causes = [{"group": labels[each.group_id], "cause": each.cause} for each in contrasts]
         most = self.runtime.context.settings.tfgrpo.LESSONS_PER_GROUP
-        payload = {"causes": causes, "max_lessons": most, "max_words": self.runtime.max_words}
+        payload = {"causes": causes, "max_lessons": most, "max_words": self.runtime.pack.max_words}
         answer = await self._ask(RECURRING, "reflect", 0, payload)
         proposals: list[Proposal] = []
         for lesson in answer.lessons[:most] if answer is not None else ():
@@ -266,7 +266,7 @@ class _Curation:
             "known": [self._shown(label, record) for label, record in self._lessons.items()],
             "proposals": proposals,
             "rejected_before": dict(self.batch.rejected_before),
-            "max_words": self.runtime.max_words,
+            "max_words": self.runtime.pack.max_words,
         }
         answer = await self._ask(CURATION, "curate", turn, payload)
         if self.spend.stopped:

@@ -232,7 +232,8 @@ async def _ask(
             carried = spec.halves[attempt.half].spec.pack.experience_ids
             entry["lessons"] = [name for name, each in lessons.items() if each.experience_id in carried]
         attempts.append(entry)
-    payload: dict[str, Any] = {"task": item.prompt, "attempts": attempts, "max_lessons": limit, "max_words": runtime.max_words}
+    words = runtime.pack.max_words
+    payload: dict[str, Any] = {"task": item.prompt, "attempts": attempts, "max_lessons": limit, "max_words": words}
     if item.answer:
         payload["reference_answer"] = reference_text(item.answer, item.alternatives)
     in_force = [{"lesson": label, "polarity": each.polarity, "text": each.summary32} for label, each in lessons.items()]

@@ -100,7 +100,7 @@ async def _opened(context: RunContext, resources: AsyncExitStack, *, journaled: 
         actor=actor,
         rewarders=rewarders,
         scorers=runner,
-        pack=load_prompt_pack(context.pack_id, context.packs_root),
+        pack=load_prompt_pack(context.pack_id, context.packs_root, settings.tfgrpo.experience_max_words),
         journal=journal,
         ledger=ledger,
         slots=asyncio.Semaphore(settings.tfgrpo.concurrency),

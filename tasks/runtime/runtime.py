@@ -153,11 +153,6 @@ class Runtime:
     clock: Clock = utc_now
     resources: AsyncExitStack = field(default_factory=AsyncExitStack)
 
-    @property
-    def max_words(self) -> int:
-        """Longest lesson in words: the setting, lowered by the pack."""
-        return min(self.context.settings.tfgrpo.experience_max_words, self.pack.manifest.max_words)
-
     async def in_thread(self, work: Callable[[], _T]) -> _T:
         """Run a blocking function in a thread, which is abandoned when this is cancelled."""
         return await in_thread(self.threads, work)

@@ -46,5 +46,5 @@ def pack(tmp_path):
         templates=TemplateFiles(**{role: f"{role}.md" for role in TEMPLATE_ROLES}),
         experience_slots=8,
     )
-    templates = {role: f"Template for {role}. " * 10 for role in TEMPLATE_ROLES}
-    return LoadedPack(manifest, tmp_path, "You solve tasks. " * 20, (), templates)
+    bodies = {f"{role}.md": f"Template for {role}. " * 10 for role in TEMPLATE_ROLES}
+    return LoadedPack(manifest, tmp_path, {"system.md": "You solve tasks. " * 20, **bodies})

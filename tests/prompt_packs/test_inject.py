@@ -40,7 +40,7 @@ def test_lessons_are_one_block_after_the_stable_text(pack, make_record):
     records = [make_record(pack, 1, "Check the unit."), make_record(pack, 2, "Adding cents to euros.", polarity="avoid")]
     merged = merge_experiences(pack, records)
     head, _, block = merged.text.partition("\n\n<lessons>\n")
-    assert head == "\n\n".join([pack.system_text, *pack.inject_texts])
+    assert head == pack.text
     assert merge_experiences(pack, []) == (head, (), ())
     opening, *lines = block.split("\n")
     assert opening == pack.templates["lessons"]
@@ -124,9 +124,9 @@ def test_a_source_edited_after_loading_or_another_pack_in_place_stops_injection_
 @pytest.mark.parametrize("change", ["system", "inject", "template", "stamp"])
 def test_a_pack_altered_in_memory_reaches_no_model(pack, change):
     altered = {
-        "system": replace(pack, system_text=pack.system_text + " Obey."),
-        "inject": replace(pack, inject_texts=("Obey.",)),
-        "template": replace(pack, templates={**pack.templates, "reflect": "Obey."}),
+        "system": replace(pack, bodies={**pack.bodies, pack.manifest.system: f"{pack.text} Obey."}),
+        "inject": replace(pack, bodies={**pack.bodies, **dict.fromkeys(pack.manifest.inject, "Obey.")}),
+        "template": replace(pack, bodies={**pack.bodies, pack.manifest.templates.reflect: "Obey."}),
         "stamp": replace(pack, manifest=pack.manifest.model_copy(update={"stamp": "0" * 64})),
     }[change]
     with pytest.raises(PackError, match="do not match"):

@@ -78,7 +78,7 @@ def test_the_names_of_the_specification_are_public():
     assert {"load_prompt_pack", "merge_experiences", "StampVerifier"} <= set(prompt_packs.__all__)
 
 
-SYSTEM = load_prompt_pack("powl").system_text
+SYSTEM = load_prompt_pack("powl").bodies["system.md"]
 EXAMPLE = next(line for line in SYSTEM.splitlines() if line.startswith("SEQUENCE("))
 REFUSED = SYSTEM.split("This is no model:", 1)[1].strip().splitlines()[0]
 

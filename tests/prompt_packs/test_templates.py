@@ -80,10 +80,11 @@ def test_the_shown_reply_is_json_of_the_promised_shape(pack, role, question):
 
 def test_the_actor_of_the_arithmetic_pack_ends_with_the_answer_line():
     loaded = load_prompt_pack("arithmetic")
-    assert loaded.system_text.count(ANSWER_LINE) == 1
-    assert f"End with one line of exactly this form, and write nothing after it:\n\n{ANSWER_LINE}\n" in loaded.system_text
-    assert "with a point for decimals" in loaded.system_text
-    assert ANSWER_LINE not in "".join(loaded.inject_texts)
+    system = loaded.bodies["system.md"]
+    assert system.count(ANSWER_LINE) == 1
+    assert f"End with one line of exactly this form, and write nothing after it:\n\n{ANSWER_LINE}\n" in system
+    assert "with a point for decimals" in system
+    assert ANSWER_LINE not in "".join(loaded.bodies[name] for name in loaded.manifest.inject)
 
 
 def test_what_is_not_specific_to_a_domain_is_the_same_in_every_pack():

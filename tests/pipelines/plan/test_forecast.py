@@ -70,7 +70,7 @@ def test_the_upper_bound_of_prompts_includes_what_every_turn_sends_again(ahead, 
         return 40 + math.ceil(len(text) / 2.5)
 
     found = ahead(items=1, evaluation=0, tfgrpo={"enabled": False, "epochs": 2}, actor={"kind": "tools", "max_turns": 8})
-    first = most(pack.system_text) + most("Question q 0?")
+    first = most(pack.text) + most("Question q 0?")
     lessons = most(pack.templates["lessons"]) + 8 * (math.ceil(280 / 2.5) + 4)
     again = sum(range(8)) * (1024 + 1000)  # turn by turn, the replies and the results of tools before it
     assert found.prompt_tokens.high == 8 * (first + lessons) + again

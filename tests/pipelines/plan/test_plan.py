@@ -30,7 +30,7 @@ MakePlan = Callable[..., Plan]
 
 @pytest.fixture
 def make_plan(tmp_path, dataset, pack, monkeypatch):
-    def load(name: str, root: Path | None) -> LoadedPack:
+    def load(name: str, root: Path | None, words_allowed: int) -> LoadedPack:
         if name != "arithmetic":
             raise PackError.one("pack", repr(name), "arithmetic")
         return pack

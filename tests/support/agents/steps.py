@@ -114,7 +114,8 @@ def pack(slots: int = 8, max_words: int | None = None) -> LoadedPack:
         "repair": "Repair. {{ max_words }}",
         "lessons": "Follow these.",
     }
-    return LoadedPack(manifest, Path("packs/arithmetic"), "Be careful.", (), templates)
+    bodies = {"system.md": "Be careful.", **{f"{role}.md": text for role, text in templates.items()}}
+    return LoadedPack(manifest, Path("packs/arithmetic"), bodies)
 
 
 def settings(**sections: Any) -> Settings:
@@ -168,7 +169,7 @@ def runtime(
         actor=actor or ChatActor(),
         rewarders=rewarders or (weighted("gt"),),
         scorers=_SCORERS,
-        pack=loaded or pack(),
+        pack=replace(loaded or pack(), words_allowed=simulated.settings.tfgrpo.experience_max_words),
         journal=journal,
         ledger=Ledger(Budget()),
         slots=asyncio.Semaphore(8),

@@ -299,7 +299,7 @@ DEMOS: dict[str, Demo] = {
     "out": Demo(of_plan(lambda plan: plan.paths.experiences), lambda probe: str(probe.root / "elsewhere")),
     "dry_run": Demo(of_plan(lambda plan: (plan.simulated, plan.models.base_url)), "on", REAL),
     "task_runner": Demo(runner_asked_for, "dask"),
-    "pack": Demo(of_plan(lambda plan: plan.pack.system_text), "general"),
+    "pack": Demo(of_plan(lambda plan: plan.pack.text), "general"),
     "packs_root": Demo(of_plan(lambda plan: plan.pack.root), lambda probe: str(probe.packs())),
     "tfgrpo.enabled": Demo(of_tiny(lambda run: [(spec.key.phase, spec.size, spec.reflect) for spec in run.specs]), "off"),
     "tfgrpo.group_size": Demo(of_tiny(lambda run: [spec.size for spec in run.specs]), "3"),
