@@ -250,26 +250,26 @@ _COMMAND: Final[tuple[str, ...]] = (sys.executable, "-I", "-B", "-X", "utf8", "-
 _CONTAINER_VARIABLES: Final = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR")
 
 
-class _Python:
-    """The processes of the tool: one per call, and one that ends them if this process is killed."""
-
-    def __init__(self, container: str | None) -> None:
-        self._container = container
-        self.guard = Guard()
+def python_tool(container: str | None) -> Tool:
+    """Return the tool. Start nothing. Raise ``ValueError`` for a container command that is not found."""
+    program = None if container is None else shlex.split(container)[0]
+    if program is not None and shutil.which(program) is None:
+        raise ValueError(f"actor.python_container: the program {program!r} is not found")
+    guard = Guard()
 
     @priced(0.0)
-    async def python(self, code: str) -> str:
+    async def python(code: str) -> str:
         """Run a Python program and return what it prints. Nothing is kept from one call to the next.
 
         Raise ``ActorError``, with what it printed, for any other end than exit code 0.
         """
-        async with self.guard.folder() as folder:
+        async with guard.folder() as folder:
             command, limits = _COMMAND, _OF_THE_TOOL
             env = {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8"}
-            if self._container is not None:  # its client needs more
-                command, limits = tuple(shlex.split(self._container)), _OF_A_CONTAINER
+            if container is not None:  # its client needs more
+                command, limits = tuple(shlex.split(container)), _OF_A_CONTAINER
                 env = {name: os.environ[name] for name in _CONTAINER_VARIABLES if name in os.environ}
-            ended = await self.guard.run(
+            ended = await guard.run(
                 command, stdin=code.encode("utf-8", "surrogatepass"), folder=folder, env=env, limits=limits, wall_s=_TIMEOUT_S
             )
         printed = ended.output[:_MOST_BYTES].decode("utf-8", "replace")
@@ -282,11 +282,4 @@ class _Python:
         }
         raise ActorError("\n".join(filter(None, (why[ended.limit], printed.strip(), ended.errors))))
 
-
-def python_tool(container: str | None) -> Tool:
-    """Return the tool. Start nothing. Raise ``ValueError`` for a container command that is not found."""
-    program = None if container is None else shlex.split(container)[0]
-    if program is not None and shutil.which(program) is None:
-        raise ValueError(f"actor.python_container: the program {program!r} is not found")
-    tool = _Python(container)
-    return replace(tool_from_function(tool.python), close=partial(asyncio.to_thread, tool.guard.close))
+    return replace(tool_from_function(python), close=partial(asyncio.to_thread, guard.close))
