@@ -111,14 +111,6 @@ def hosts_in(text: str) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class ScreenedLesson:
-    """An accepted lesson: cleaned, one line, within the limits."""
-
-    text: str
-    words: int
-
-
-@dataclass(frozen=True, slots=True)
 class Rejection:
     """The reason of a rejection. Only ``long`` is worth asking for a shorter wording."""
 
@@ -140,8 +132,8 @@ class Prompts:
 
 def screen_lesson(
     text: str, *, answers: Sequence[str] = (), prompts: Prompts | None = None, max_words: int = MAX_WORDS
-) -> ScreenedLesson | Rejection:
-    """Clean and screen a lesson. Limits are ``max_words``, at most 32, and 280 characters.
+) -> str | Rejection:
+    """Return a lesson as it is stored: cleaned, one line, of at most ``max_words``, at most 32, and 280 characters.
 
     ``answers`` are the reference answers of its items. Screening a screened text changes nothing.
     """
@@ -158,7 +150,7 @@ def screen_lesson(
         return Rejection(f"{words} words; at most {words_limit}", "long")
     if len(cleaned) > MAX_CHARS:
         return Rejection(f"{len(cleaned)} characters; at most {MAX_CHARS}", "long")
-    return ScreenedLesson(cleaned, words)
+    return cleaned
 
 
 def _rejected_content(cleaned: str, answers: Sequence[str], prompts: Prompts | None) -> Rejection | None:

@@ -377,4 +377,4 @@ def _lesson_line(record: ExperienceRecord, pack: LoadedPack, stamp: PackStamp) -
     screened = screen_lesson(record.summary32, max_words=pack.max_words)
     if isinstance(screened, Rejection):
         return "", screened.reason
-    return LEADS[record.polarity] + screened.text, ""
+    return LEADS[record.polarity] + screened, ""

@@ -129,18 +129,18 @@ def screen_lessons(
     seen: set[tuple[str, str]] = set()
 
     def screen(lesson: ExportedLesson) -> Screened:
-        result = screen_lesson(lesson.text, max_words=pack.max_words)
-        if isinstance(result, Rejection):
-            return Screened(lesson, reason=result.reason)
-        if (lesson.says, result.text) in seen:
+        text = screen_lesson(lesson.text, max_words=pack.max_words)
+        if isinstance(text, Rejection):
+            return Screened(lesson, reason=text.reason)
+        if (lesson.says, text) in seen:
             return Screened(lesson, reason="it is in the file twice")
-        seen.add((lesson.says, result.text))
-        words = lesson_words(result.text)
+        seen.add((lesson.says, text))
+        words = lesson_words(text)
         like = [record for record, other in live if same_lesson(words, other)]
-        like.sort(key=lambda record: record.summary32 != result.text)
+        like.sort(key=lambda record: record.summary32 != text)
         same = next((record for record in like if record.polarity == lesson.says), None)
         opposite = next((record for record in like if record.polarity != lesson.says), None)
-        return Screened(lesson, result.text, known=same, opposite=opposite)
+        return Screened(lesson, text, known=same, opposite=opposite)
 
     return tuple(map(screen, lessons))
 

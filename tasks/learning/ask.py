@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from pydantic.fields import FieldInfo
 
 from tfgrpo.prompt_packs.models import TEMPLATE_FIELDS, TemplateRole, render_template
-from tfgrpo.prompt_packs.safety import Prompts, Rejection, ScreenedLesson, screen_lesson
+from tfgrpo.prompt_packs.safety import Prompts, Rejection, screen_lesson
 from tfgrpo.rewarders.gt import read_column
 from tfgrpo.rewarders.judge.model import corrected
 from tfgrpo.rewarders.text.answers import fenced_blocks
@@ -378,7 +378,7 @@ async def screen_or_shorten(
     key: CallKey,
     runtime: Runtime,
     spend: Spend,
-) -> ScreenedLesson | Rejection:
+) -> str | Rejection:
     """Return the lesson as it may be stored, or why it may not; ``key`` is that of the call that shortens."""
     max_words = runtime.pack.max_words
     own = [answer for answer in answers if plain(answer) not in runtime.context.labels]

@@ -483,7 +483,7 @@ class _Curation:
         if isinstance(screened, Rejection):
             self._rejected.setdefault(text, screened.reason)
             return None
-        return screened.text
+        return screened
 
     def _sources(self, labels: Sequence[str]) -> list[Proposal]:
         return [source for label in labels for source in self._candidates[label].sources]

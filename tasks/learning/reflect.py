@@ -202,10 +202,10 @@ async def _reflect(
         )
         if isinstance(screened, Rejection):
             rejected.append((lesson.text, screened.reason))
-        elif repeated := repeated_run(screened.text, returned, whole=True):
+        elif repeated := repeated_run(screened, returned, whole=True):
             rejected.append((lesson.text, f"{_TAINTED}: {repeated}"))
         else:
-            accepted.setdefault(screened.text, Proposal(screened.text, lesson.polarity, contrast))
+            accepted.setdefault(screened, Proposal(screened, lesson.polarity, contrast))
     # Any lesson seems to help where the side without it did worse, also one that does nothing.
     weight = 1.0 if shown[0].half == shown[-1].half else RULES.across
     # Attempts that all failed show of no lesson whether it helped.

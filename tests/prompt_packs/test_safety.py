@@ -13,7 +13,6 @@ from tests.support.vectors import rows_of
 from tfgrpo.prompt_packs.safety import (
     Prompts,
     Rejection,
-    ScreenedLesson,
     folded_text,
     repeated_run,
     said_by_itself,
@@ -49,16 +48,16 @@ def test_a_known_attack_is_rejected_for_what_it_is(rule, text):
 
 def test_an_ordinary_lesson_passes_unchanged():
     for text in GOOD:
-        assert screen_lesson(text) == ScreenedLesson(text, count_words(text))
+        assert screen_lesson(text) == text
 
 
 def test_control_bidi_and_invisible_characters_are_stripped():
     dirty = "\u202eCheck\u200b the\x1b unit\u2066,\u00ad then\ufe0f add\U000e0041.\u3164\x00"
-    assert screen_lesson(dirty) == ScreenedLesson("Check the unit, then add.", 5)
+    assert screen_lesson(dirty) == "Check the unit, then add."
 
 
 def test_limits_of_words_and_characters_reject_and_never_cut():
-    assert isinstance(screen_lesson(" ".join(["unit"] * 32)), ScreenedLesson)
+    assert isinstance(screen_lesson(" ".join(["unit"] * 32)), str)
     assert screen_lesson(" ".join(["unit"] * 33)) == Rejection("33 words; at most 32", "long")
     assert screen_lesson("check the unit", max_words=2) == Rejection("3 words; at most 2", "long")
     assert screen_lesson("x" * 281) == Rejection("281 characters; at most 280", "long")
@@ -78,12 +77,12 @@ def test_a_screened_lesson_is_visible_one_line_within_limits_and_stable(text, ma
     if isinstance(verdict, Rejection):
         assert verdict.reason
         return
-    assert not {unicodedata.category(character) for character in verdict.text} & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-    assert verdict.words == count_words(verdict.text) <= min(max_words, MAX_WORDS)
-    assert len(verdict.text) <= MAX_CHARS
-    assert " ".join(verdict.text.split()) == verdict.text
-    assert unicodedata.is_normalized("NFC", verdict.text)
-    again = screen_lesson(verdict.text, answers=answers, max_words=max_words)
+    assert not {unicodedata.category(character) for character in verdict} & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+    assert count_words(verdict) <= min(max_words, MAX_WORDS)
+    assert len(verdict) <= MAX_CHARS
+    assert " ".join(verdict.split()) == verdict
+    assert unicodedata.is_normalized("NFC", verdict)
+    again = screen_lesson(verdict, answers=answers, max_words=max_words)
     assert again == verdict
 
 
