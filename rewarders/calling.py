@@ -38,8 +38,6 @@ L = TypeVar("L")
 _P = ParamSpec("_P")
 Work: TypeAlias = Sequence[GraderInput] | RewardContext
 """What a scorer is asked about: inputs, or for scope ``group`` one group."""
-Report: TypeAlias = Callable[[int, Any], None]
-"""Gets the index of an attempt, or of a call, and what became of it."""
 _Name: TypeAlias = tuple[Hashable, Hashable]
 NO_NUMBER: Final = ("is no number", f"is no finite number of at most {MAX_SCORE:g}")
 # Messages of a worker: it has made the scorer, it calls it, it cannot read what it was asked about. Any other is an answer.
@@ -110,9 +108,8 @@ def perform(scorer: Scorer, work: Work, limit_s: float = math.inf) -> Verdicts |
     """
     begun = time.monotonic()
     if scorer.scope == "item" and is_async(scorer.call) and not isinstance(work, RewardContext):
-        outcomes = dict[int, object]()
-        _on_a_loop([partial(scorer.call, item) for item in work], outcomes.__setitem__, limit_s)
-        verdicts = tuple(as_verdict(scorer.rewarder_id, outcomes[at]) for at in range(len(work)))
+        outcomes = _on_a_loop([partial(scorer.call, item) for item in work], limit_s)
+        verdicts = tuple(as_verdict(scorer.rewarder_id, each) for each in outcomes)
     else:
         made = caught(_called, scorer, work, limit_s)
         # Late, although the code may have kept everyone from looking meanwhile.
@@ -143,18 +140,18 @@ def each_scored(scorer: Scorer, work: Work, ask: Callable[[Sequence[Work]], Sequ
 
 
 def _called(scorer: Scorer, part: Any, limit_s: float) -> Verdicts:
-    outcomes = [scorer.call(part[0] if scorer.scope == "item" else part)]
-    if inspect.isawaitable(answer := outcomes[0]):
-        _on_a_loop([lambda: answer], outcomes.__setitem__, limit_s)
-    return verdicts_of(scorer, part, outcomes[0])
+    answer = scorer.call(part[0] if scorer.scope == "item" else part)
+    if inspect.isawaitable(answer):
+        (answer,) = _on_a_loop([lambda: answer], limit_s)
+    return verdicts_of(scorer, part, answer)
 
 
-def _on_a_loop(calls: Sequence[Callable[[], Any]], tell: Report, limit_s: float) -> None:
+def _on_a_loop(calls: Sequence[Callable[[], Any]], limit_s: float) -> list[Any]:
     import asyncio  # noqa: PLC0415 - half of the time in which a worker starts
 
     from tfgrpo.rewarders.threads import concurrently  # noqa: PLC0415 - as above
 
-    asyncio.run(concurrently(calls, tell, limit_s))
+    return asyncio.run(concurrently(calls, limit_s))
 
 
 def verdicts_of(scorer: Scorer, part: Work, outcome: object) -> Verdicts:

@@ -194,10 +194,8 @@ class ScoreRunner:
     async def _perform(self, scorer: Scorer, work: Work, limit_s: float) -> Verdicts:
         self._refuse_closed()
         if scorer.place == "loop":
-            outcomes: dict[int, object] = {}
-            grace_s = _GRACE_S if scorer.asks_model else 0.0
-            await concurrently([partial(scorer.call, work)], outcomes.__setitem__, limit_s, grace_s)
-            read = caught(verdicts_of, scorer, work, outcomes[0])
+            (outcome,) = await concurrently([partial(scorer.call, work)], limit_s, _GRACE_S if scorer.asks_model else 0.0)
+            read = caught(verdicts_of, scorer, work, outcome)
             return (failed(scorer.rewarder_id, read),) * size(work) if isinstance(read, BaseException) else read
         texts = [x.output for x in work.outputs] if isinstance(work, RewardContext) else [x.completion for x in work]
         if scorer.place == "inline" and sum(map(len, texts)) <= INLINE_CHARS:

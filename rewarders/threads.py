@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar, cast
 
-from tfgrpo.rewarders.calling import Report, described, is_ctrl_c, no_score
+from tfgrpo.rewarders.calling import described, is_ctrl_c, no_score
 from tfgrpo.stores.errors import ActorError, RewarderTimeout
 
 _P = ParamSpec("_P")
@@ -81,21 +81,18 @@ class RewarderThreads(Executor):
                 self._start_waiting()
 
 
-async def concurrently(calls: Sequence[Callable[[], Any]], tell: Report, limit_s: float, grace_s: float = 0.0) -> None:
-    """Make calls at once, and tell of each what it returned or raised: ``RewarderTimeout`` after the limit and the grace."""
-    late, end, left = RewarderTimeout(no_score(limit_s)), time.monotonic() + limit_s + grace_s, {*range(len(calls))}
+async def concurrently(calls: Sequence[Callable[[], Any]], limit_s: float, grace_s: float = 0.0) -> list[Any]:
+    """Make calls at once; return what each returned or raised: ``RewarderTimeout`` after the limit and the grace."""
+    late, end = RewarderTimeout(no_score(limit_s)), time.monotonic() + limit_s + grace_s
 
-    async def one(at: int) -> None:
-        outcome = await _outcome_of(calls[at])
-        if at in left:
-            left.remove(at)
-            tell(at, outcome if time.monotonic() <= end else late)
+    async def one(call: Callable[[], Any]) -> Any:
+        outcome = await _outcome_of(call)
+        return outcome if time.monotonic() <= end else late
 
-    tasks = [asyncio.ensure_future(one(at)) for at in left]
+    tasks = [asyncio.ensure_future(one(call)) for call in calls]
     try:
         await asyncio.wait(tasks, timeout=limit_s + grace_s)
-        while left:
-            tell(left.pop(), late)
+        return [task.result() if task.done() else late for task in tasks]
     finally:
         for task in tasks:
             task.cancel()
