@@ -19,6 +19,7 @@ from statistics import fmean
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from tfgrpo.pipelines.settings.tree import ShippedWorld
+from tfgrpo.prompt_packs import lessons_in
 from tfgrpo.rewarders.importing import load_object
 from tfgrpo.stores.errors import PipelineError
 from tfgrpo.stores.experiences.store import Polarity
@@ -62,8 +63,6 @@ _TURNS = re.compile(rf"{_NEGATION}|forg[eo]t\w*|skip\w*|omit\w*|ignor\w*|neglect
 # How many words after a negation are negated.
 _REACH = 4
 _JOINED = [(re.compile(pattern), text) for pattern, text in WORDS["joined"].items()]
-_LESSON_LINE = re.compile(r"^- (Do|Avoid): (.+)$", re.MULTILINE)
-_BLOCK = re.compile(r"<lessons>(.*?)</lessons>", re.DOTALL)
 
 
 def _reversed(words: str, start: int, *, avoided: bool) -> bool:
@@ -76,9 +75,8 @@ def _reversed(words: str, start: int, *, avoided: bool) -> bool:
 
 def advice_in(system_text: str) -> tuple[Advice, ...]:
     """Return the lessons of the prompt's block, in order; text outside the block is not advice."""
-    block = _BLOCK.search(system_text)
-    lines = _LESSON_LINE.findall(block[1]) if block is not None else ()
-    return tuple(Advice("do" if word == "Do" else "avoid", text) for word, text in lines)
+    lines = (line.partition(": ") for line in lessons_in(system_text))
+    return tuple(Advice("do" if word == "Do" else "avoid", text) for word, _, text in lines)
 
 
 class Solver:
