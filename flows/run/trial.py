@@ -121,7 +121,7 @@ async def _tried(plan: Plan, context: RunContext, agent: OwnAgent) -> Trial:
     async def record(request: httpx.Request) -> None:
         requests.append(request)
 
-    item, text = next(iter(plan.learn_items)), with_sample_lesson(plan.pack.bodies[plan.pack.manifest.system])
+    item, text = next(iter(plan.learn_items)), with_sample_lesson(plan.pack.text)
     spec = GroupSpec(
         group_id="trial",
         key=GroupKey(1, "train", "group", 0, item.id, 0, "trial"),
