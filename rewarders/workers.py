@@ -304,9 +304,14 @@ class WorkerPool:
         with self._lock:
             self._busy.discard(worker)
 
-    def in_thread(self, part: Work, limit_s: float) -> Verdicts | Abstained | None:
-        """Return the answer of a call in a thread, None if it is late: the thread, which cannot be ended, is abandoned."""
-        slack_s = _SLACK_S if is_async(self.scorer.call) else 0.0
+    def in_thread(self, part: Work, limit_s: float) -> Verdicts | Abstained:
+        """Return the answer of a call in a thread; a late one, which cannot be ended, is abandoned."""
+        name, slack_s = self.scorer.rewarder_id, _SLACK_S if is_async(self.scorer.call) else 0.0
+        with self._lock:
+            self._hanging = [call for call in self._hanging if not call.done()]
+            hanging = len(self._hanging)
+        if hanging >= MOST_HANGING:
+            return Abstained(name, f"{hanging} calls of it hang; it is not called until one of them ends", broke=True)
         call = self._inner.submit(perform, self.scorer, part, limit_s)
         try:
             return call.result(limit_s + slack_s)
@@ -314,16 +319,12 @@ class WorkerPool:
             self._inner.abandon(call)
             with self._lock:
                 self._hanging.append(call)
-            return None
+            return (Abstained(name, no_score(limit_s), late=True),) * size(part)
 
     def refusal(self) -> str:
         """Return why the scorer is not asked at present; empty when it is."""
         with self._lock:
-            if self._clock() < self._paused_until:
-                return self._pause
-            self._hanging = [call for call in self._hanging if not call.done()]
-            hanging = 0 if self.isolated else len(self._hanging)
-        return f"{hanging} calls of it hang; it is not called until one of them ends" if hanging >= MOST_HANGING else ""
+            return self._pause if self._clock() < self._paused_until else ""
 
     def count(self, item: str, why: str | None) -> None:
         """Count that a worker ended at an item, or that a verdict came. Pause after several items without a verdict."""
@@ -377,7 +378,7 @@ class _Call:
         if not isinstance(first, RewardContext):
             # Each with a copy of its record, which a user's code may change; one that cannot be copied is shared.
             first = [replace(each, record=unless_it_raises(each.record, deepcopy, each.record)) for each in first]
-        return [pool.in_thread(first, self._limit_s) or self._late(self._limit_s)]
+        return [pool.in_thread(first, self._limit_s)]
 
     def _in_process(self, calls: Sequence[Work]) -> list[Verdicts | Abstained]:
         """Return the answers of a process, up to why that was ended. Raises ``NotIsolated``."""
@@ -419,17 +420,15 @@ class _Call:
             return self.ended if self._pool.closed else self._broken(f"{error}, though it did before")
 
     def _fault(self, worker: _Process, error: Exception) -> Abstained:
+        late = Abstained(self._scorer.rewarder_id, no_score(self._limit_s), late=True)
         if isinstance(error, TimeoutError):
-            return self._late(self._limit_s)
+            return late
         if self._pool.closed:
             return self.ended
         how = worker.ended() if isinstance(error, OSError | EOFError) else ""
         if worker.process.returncode == -signal.SIGPROF:
-            return self._late(self._cpu_s, " of processor time")
+            return replace(late, reason=f"{no_score(self._cpu_s)} of processor time")
         return self._broken(f"its process ended{how}" if how else "its process sent what is no verdict")
-
-    def _late(self, limit_s: float, of: str = "") -> Abstained:
-        return Abstained(self._scorer.rewarder_id, no_score(limit_s) + of, late=True)
 
     def _broken(self, reason: str) -> Abstained:
         return Abstained(self._scorer.rewarder_id, reason, broke=True)

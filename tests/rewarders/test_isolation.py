@@ -294,6 +294,25 @@ async def test_what_only_this_process_has_runs_in_a_thread_with_one_warning(runn
     assert workers() == []
 
 
+class Slow:
+    per_item = True
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def grade_batch(self, inputs):
+        self.asked.append(len(inputs))
+        time.sleep(1.0)
+
+
+async def test_a_late_batch_in_a_thread_is_not_asked_about_one_by_one(runner):
+    slow = Slow()
+    with handed_over() as name_of:
+        scorer = built(name_of(slow), rewarder_id="slow")
+    assert read(await scored(runner, scorer, "1", "2", "3", limit=0.2)) == ["late: no score within 0.2 s"] * 3
+    assert slow.asked == [3]
+
+
 async def test_isolation_can_be_declined(runner, caplog):
     assert await asked_twice(runner, unisolated(wild()), caplog) == []
     parts = [{"name": "tests.support.rewards.wild:score"}, {"name": "gt"}]
