@@ -12,6 +12,7 @@ import html
 import re
 import unicodedata
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -169,10 +170,10 @@ def _rejected_content(cleaned: str, answers: Sequence[str], prompts: Prompts | N
 
 
 def scripts_of(text: str) -> set[str]:
-    """Return the scripts of the words in a text, such as LATIN; a single letter may be a symbol, and counts for none."""
-    words = (word for word in _WORD.findall(text) if not word.isascii() and sum(map(str.isalpha, word)) > 1)
-    letters = {letter for word in words for letter in word if letter.isalpha()}
-    return {unicodedata.name(letter, "UNNAMED").split()[0] for letter in letters} - {"LATIN"}
+    """Return the scripts of words in a text but LATIN; one letter of a script in a word may be a symbol, as in ``µmol``."""
+    words = (word for word in _WORD.findall(text) if not word.isascii())
+    counts = (Counter(unicodedata.name(sign, "UNNAMED").split()[0] for sign in word if sign.isalpha()) for word in words)
+    return {name for each in counts for name, letters in each.items() if letters > 1} - {"LATIN"}
 
 
 def attack_in(text: str) -> Rejection | None:
@@ -370,7 +371,7 @@ def _nouns_have_capitals(text: str) -> bool:
 def _is_name(text: str, match: re.Match[str], others: Sequence[str]) -> bool:
     """Return whether a word is capitalised where no sentence starts, in its text or another, and is nowhere in lower case."""
     word = match.group()
-    if not (any(map(str.isupper, word)) and any(map(str.islower, word))) or word.casefold() in _ORDINARY_NAMES:
+    if not (word[0].isupper() and any(map(str.islower, word))) or word.casefold() in _ORDINARY_NAMES:
         return False
     lower = re.compile(rf"(?<!\w){re.escape(word.lower())}(?!\w)")
     if any(map(lower.search, (text, *others))):

@@ -197,7 +197,8 @@ def test_no_honest_lesson_is_lost_but_the_known_ones(name, lost):
 @pytest.mark.parametrize(("lesson", "item", "accepted"), [
     ("先统一单位再计算。", "单位是什么。", True), ("先统一单位再计算。", "What is the unit?", False),
     ("Проверь решение.", "Реши уравнение.", True), ("Проверь решение.", "Solve it.", False),
-    ("Use π and Σ as they are.", "Solve it.", True), ("Prüfe die Lösung.", "Solve it.", True),
+    ("Use π and Σ as they are.", "Solve it.", True), ("Count nº 3 in µmol.", "Solve it.", True),
+    ("Δες το.", "Solve it.", False), ("Prüfe die Lösung.", "Solve it.", True),
 ])  # fmt: skip
 def test_letters_that_neither_pack_nor_item_has_are_refused(lesson, item, accepted):
     verdict = screen_lesson(lesson, prompts=Prompts((item,), (), "You solve tasks."))

@@ -314,12 +314,17 @@ async def test_a_lesson_may_not_contain_any_accepted_answer_of_any_of_its_items(
     assert "gives away" in reasons(result)[text]
 
 
-SHOP = "Vera orders 32 toners at 19.95 euros each. The supplier grants a discount. What is the bill in euros?"
+SHOP = "Vera orders 32 toners at 19.95 euros each. The supplier grants a discount. What is the bill for kWh in euros?"
 WAY = "A train leaves Aachen at nine and needs two hours. When is it there? Reply with only the time of day."
 
 
 @pytest.mark.parametrize(
-    ("text", "refused"), [("When Vera orders, take the discount first.", True), ("Reply with only the time of day.", False)]
+    ("text", "refused"),
+    [
+        ("When Vera orders, take the discount first.", True),
+        ("Reply with only the time of day.", False),
+        ("Convert kWh before adding.", False),
+    ],
 )
 async def test_a_lesson_may_not_repeat_the_words_of_its_item_alone(tmp_path, text, refused):
     other = WAY.replace("Aachen", "Bern")
