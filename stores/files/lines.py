@@ -78,11 +78,11 @@ class disk:  # noqa: N801 - used as a function; as one, with ``contextmanager``,
 
 
 def open_regular(path: str | os.PathLike[str], flags: int) -> int:
-    """Return the descriptor of a file. Raise ``CorruptFile`` for a pipe: whoever opens or reads one may wait for ever."""
+    """Return the descriptor of a file. Raise ``CorruptFile`` for a folder, pipe or device; reads of some never end."""
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-    if stat.S_ISFIFO(os.fstat(fd).st_mode):
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise CorruptFile(f"{path}: is a pipe, and no file")
+        raise CorruptFile(f"{path}: is no regular file")
     return fd
 
 
