@@ -22,13 +22,13 @@ from tfgrpo.flows.commands.options import TaskChoice
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.console.figures import NOTHING, spending
 from tfgrpo.flows.report.night import COLUMNS, history_of
-from tfgrpo.flows.run.damage import extents, refuse_changed, run_problems, task_problems
+from tfgrpo.flows.run.damage import extents, record_problems, refuse_changed, run_problems, task_problems
 from tfgrpo.flows.run.index import RunEntry, find_run, known_runs, known_tasks, runs_of
 from tfgrpo.flows.run.lessons import library_in_force, screened
 from tfgrpo.prompt_packs.stamps import stamps_in_force
 from tfgrpo.stores.clock import utc_now
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
-from tfgrpo.stores.experiences.decisions import chain_problems
+from tfgrpo.stores.experiences.decisions import chain_problems, lost_decision
 from tfgrpo.stores.experiences.store import ExperienceStore
 from tfgrpo.stores.files.atomic import replace_text
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
@@ -158,7 +158,8 @@ def _totals(entries: Sequence[RunEntry]) -> Iterator[dict[str, Any]]:
 def history(choice: TaskChoice, console: Console) -> None:
     """Print a row for each night and each change."""
     task = choice.existing(console)
-    entries, problems = history_of(task), chain_problems(task.promotions)
+    entries = history_of(task)
+    problems = [*filter(None, [lost_decision(task.promotions)]), *chain_problems(task.promotions)]
     for problem in problems:
         console.say(problem, style="yellow")
     if console.as_json:
@@ -186,7 +187,7 @@ def prune(keep: int, choice: TaskChoice, console: Console, *, dry_run: bool) -> 
     """Prune the finished runs of a task but the newest ``keep``; exit code 1 if a run could not be. Raise ``CorruptFile``."""
     task = choice.existing(console)
     store = ExperienceStore(task.experiences, approved={})
-    if problems := store.problems():
+    if problems := record_problems(store, task):
         raise CorruptFile(f"{'; '.join(problems)}: nothing is pruned, for that lesson's attempts are unknown")
     cited = frozenset(rollout for record in store.records() for rollout in record.evidence)
     pruned, left = list[dict[str, Any]](), list[dict[str, Any]]()

@@ -252,6 +252,15 @@ def task_problems(store: ExperienceStore, task: TaskPaths) -> list[str]:
     for check in (_shared(store, task), _view(task), _vouched_for(task), _shapes(store, task)):
         with _noted(problems):
             problems += check
+    return _not_accepted(task, problems)
+
+
+def record_problems(store: ExperienceStore, task: TaskPaths) -> list[str]:
+    """Return what is damaged or missing of the records of a task, and was not accepted. Raises ``CorruptFile``."""
+    return _not_accepted(task, store.problems())
+
+
+def _not_accepted(task: TaskPaths, problems: Sequence[str]) -> list[str]:
     accepted: set[str] = set()
     with _noted([]):
         accepted = {each for one in decisions.read_decisions(task.promotions) for each in one.accepted}

@@ -184,20 +184,22 @@ def record_decided(
     """Append and return the result of ``decide`` on the decisions so far, under the lock of the file.
 
     None, or one of the earlier decisions, is not appended. Raises ``StoreError``, and ``CorruptFile`` for damaged decisions or
-    credit; with ``accepts`` damaged lines are moved away first, and what is left counts.
+    credit; with ``accepts`` damaged lines of all files of the task are moved away first, and what is left counts.
     """
-    credit = TaskPaths(path.parent).credit
+    task = TaskPaths(path.parent)
     with LineFile(path) as file:
         if accepts:
             file.repair()
-            with LineFile(credit) as rows:
-                rows.repair()
+            for each in task.own_files():
+                if each.suffix == ".jsonl" and each != path and each.exists():
+                    with LineFile(each) as other:
+                        other.repair()
         elif damage := decided_damage(path):
             raise CorruptFile(f"{damage}; accepted: {WAY_OUT}")
         earlier = tuple(read_decisions(path))
         decided = decide(earlier)
         if decided is not None and not any(decided is one for one in earlier):
-            (lines, sha256), before = extent_of(credit), newest_line(path)
+            (lines, sha256), before = extent_of(task.credit), newest_line(path)
             chained = {"previous": before and before[1], "credit_lines": lines, "credit_sha256": sha256}
             decided = decided.model_copy(update=chained)
             file.append([decided.model_dump(mode="json")], fsync=True)

@@ -21,7 +21,7 @@ from tfgrpo.flows.commands.options import TaskChoice, checked_remark
 from tfgrpo.flows.console.console import Console
 from tfgrpo.flows.report.night import changes_of
 from tfgrpo.flows.run import lessons as task_lessons
-from tfgrpo.flows.run.damage import task_problems
+from tfgrpo.flows.run.damage import record_problems, task_problems
 from tfgrpo.flows.run.index import nights_begun
 from tfgrpo.prompt_packs.models import LoadedPack
 from tfgrpo.prompt_packs.stamps import approved_stamps, known_packs, load_prompt_pack, stamps_in_force
@@ -214,7 +214,10 @@ class TaskExperiences:
 
 
 def open_experiences(choice: TaskChoice, console: Console) -> TaskExperiences:
-    """Open the task that is named, else the one used last. Raise ``SettingsError`` when it has learned nothing."""
+    """Open the task that is named, else the one used last, and warn of what it lacks.
+
+    Raise ``SettingsError`` when it has learned nothing.
+    """
     paths = choice.existing(console)
     # Of a task whose records are lost, some may be in force.
     if not (paths.experiences.is_file() or paths.promotions.is_file()):
@@ -223,6 +226,8 @@ def open_experiences(choice: TaskChoice, console: Console) -> TaskExperiences:
         raise SettingsError.one(source, repr(paths.root.name), accepted)
     approved = stamps_in_force(choice.packs_root)
     store = ExperienceStore(paths.experiences, approved=approved, task_id=paths.root.name)
+    for problem in (*task_lessons.in_force_problems(store, paths), *record_problems(store, paths)):
+        console.say(problem, style="yellow")
     decision = task_lessons.decision_in_force(paths)
     simulated = decision.simulated if decision else any(each.simulated for each in read_credit(paths.credit)[-1:])
     return TaskExperiences(
@@ -241,7 +246,7 @@ def shown_library(experiences: TaskExperiences, console: Console) -> Library:
             why = f"no version of the pack {', '.join(unknown)} verifies here; --packs-root names the directory of your own"
         console.say(f"{pluralize(len(excluded), 'lesson')} kept out: {why}.", style="yellow")
     sound, refused = task_lessons.screened(sound)
-    for problem in (*refused, *task_lessons.in_force_problems(experiences.store, experiences.paths)):
+    for problem in refused:
         console.say(problem, style="yellow")
     if experiences.simulated and sound.entries:
         console.say(f"{exports.SIMULATED}: these lessons were learned with the simulated model.", style="bold yellow")
@@ -313,7 +318,7 @@ def rollback(name: str, why: str | None, by: str | None, choice: TaskChoice, con
 
     if not damaged:
         _target(name, list(decisions.read_decisions(paths.promotions)))  # refused before any file is made
-    done = decisions.record_decided(paths.promotions, decide, accepts=damaged)
+    done = decisions.record_decided(paths.promotions, decide, accepts=True)
     _finish(store, paths, done, console, "that library is in force already")
 
 

@@ -189,13 +189,20 @@ def test_no_night_begins_on_damaged_credit_until_a_person_accepts_what_is_left(o
     assert verify() == (0, [])
 
 
-@pytest.mark.parametrize("change", some({"removed": Path.unlink, "cut": cut(0.6), "flipped": flip(99)}, "removed", "cut"))
-def test_no_night_begins_without_the_records_of_what_is_in_force(own_run, verify, change):
+@pytest.mark.parametrize("change", some({"removed": Path.unlink, "cut": cut(0.6), "flipped": flip(99)}, "removed", "flipped"))
+def test_no_night_begins_without_the_records_of_what_is_in_force(own_run, verify, capsys, change):
     change(own_run.task.experiences)
+    for command in (["experiences", "list"], ["experiences", "review"]):
+        assert tell(own_run, *command) == 0
+        assert "experiences.jsonl: l" in capsys.readouterr().err, command
+    assert tell(own_run, "prune", "--dry-run") == 1
     refused(own_run, "experiences.jsonl: ", "in force left out, not among the task's records")
     assert tell(own_run, "experiences", "rollback", "none") == 0
     assert verify() == (0, [])
-    assert kit.run(own_run.out, run_id="next", **kit.SMALL).exit_code == 0
+    assert kit.run(own_run.out, run_id="next", sample_size=24, batch_size=12).exit_code == 0
+    assert verify() == (0, [])
+    assert tell(own_run, "prune", "--dry-run") == 0
+    assert "lacks" not in capsys.readouterr().err.rpartition("accepted: ")[2]
 
 
 @pytest.mark.parametrize("name", ["experiences.jsonl", pytest.param("batches.jsonl", marks=pytest.mark.slow)])
@@ -259,17 +266,21 @@ def test_where_the_newest_decision_is_lost_nothing_is_in_force(own_run, verify, 
     selected = select(SelectRequest(prompt="What is 1 + 1?", settings=where), {})
     assert selected.selection.spec.pack.experience_ids == ()
     assert any("promotions.jsonl" in each for each in selected.warnings)
+    for command in (["experiences", "review"], ["history"]):
+        tell(own_run, *command)
+        assert "promotions.jsonl" in capsys.readouterr().err, command
     refused(own_run, "promotions.jsonl")
     assert tell(own_run, "experiences", "rollback", "none") == 0
     assert kit.run(own_run.out, run_id="next", **kit.SMALL).exit_code == 0
 
 
-def test_a_pipe_in_the_place_of_a_file_makes_no_command_wait(own_run, verify, capsys):
+@pytest.mark.parametrize("other", [os.mkfifo, pytest.param(lambda path: path.symlink_to("/dev/zero"), id="device")])
+def test_a_pipe_or_device_in_the_place_of_a_file_makes_no_command_wait(own_run, verify, capsys, other):
     of_run = own_run.paths.root
     for path in [*own_run.task.root.glob("*.json*"), *of_run.glob("*.*"), of_run / ".lock"]:
         whole = path.read_bytes()
         path.unlink()
-        os.mkfifo(path)
+        other(path)
         for words in (["runs"], ["history"], ["show", "small"]):
             assert cli.main([*words, "--task-id", kit.TASK, "--out", str(own_run.out)]) in {0, 1, 2}, (path, words)
         code, problems = verify()
