@@ -502,11 +502,10 @@ class Ledger:
         added, self._written = self._journalled() - self._written, self._journalled()
         return _State(state.totals.plus(Totals(journalled=added)), state.flights) if added else state
 
-    def start_from(self, earlier: Callable[[], Totals]) -> None:
-        """Add the totals from before this ledger existed, unless it was used already."""
-        if self.totals() == Totals():
-            before = earlier()
-            self.update(lambda totals: before if totals == Totals() else totals)
+    def start_from(self, earlier: Totals) -> None:
+        """Start with no less money than was spent before this ledger existed, or by other books."""
+        _, flying = self.read()
+        self.update(lambda totals: earlier if totals.lost(flying).committed.nano_usd < earlier.committed.nano_usd else totals)
 
     def follow(self, journalled: Callable[[], int]) -> None:
         """Write down with each step how many answers this process has added to the journal of the run."""

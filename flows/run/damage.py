@@ -312,6 +312,9 @@ def _shapes(store: ExperienceStore, task: TaskPaths) -> Iterator[str]:
     """Yield files of another shape than theirs, and items that are not those of their name."""
     for read in (decisions.read_decisions(task.promotions), read_credit(task.credit), decisions.sealed_tests(task.tests)):
         deque(read, maxlen=0)
+    for path in (task.ledger(simulated=False), task.ledger(simulated=True)):
+        if path.exists():
+            totals_in(path)
     yield from store.problems()
     for path in task.root.glob("items/*.jsonl"):
         if sha256_hex(path.read_bytes())[:16] != path.stem:

@@ -39,7 +39,7 @@ from tfgrpo.flows.run.loop.books import Books, RunGroups, Session, State, record
 from tfgrpo.flows.run.loop.learn import learn, measure, measure_on_demand, open_sealed
 from tfgrpo.flows.run.prepare import Prepared, check_endpoint_of, continued, counted_again, prepare, refuse_taken, run_context
 from tfgrpo.pipelines.datasets.items import Item, item_texts
-from tfgrpo.pipelines.plan.plan import Plan, spent_by_runs
+from tfgrpo.pipelines.plan.plan import Plan, spent_on_task
 from tfgrpo.pipelines.settings.layers import describe
 from tfgrpo.pipelines.settings.model_choice import choose_models
 from tfgrpo.rewarders.composite import judge_loads
@@ -493,12 +493,12 @@ def _refuse_other_world(earlier: Mapping[str, Any], identity: Mapping[str, Any])
 
 
 def _begin_task_ledger(context: RunContext, task: TaskPaths, *, simulated: bool) -> None:
-    """Start the task's ledger with the spending of its earlier runs, unless there is one."""
+    """Start the task's ledger with no less than the spending of its earlier runs."""
     if context.task_ledger_path is None:
         return
     try:
         with closing(Ledger(Budget(), shared=context.task_ledger_path)) as ledger:
-            ledger.start_from(lambda: spent_by_runs(task, simulated=simulated))
+            ledger.start_from(spent_on_task(task, simulated=simulated))
     except CorruptFile as error:
         raise SettingsError.one("budget.task_max_usd", str(error), "ledgers and manifests that can be read") from error
 

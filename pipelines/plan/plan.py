@@ -379,8 +379,7 @@ def _advice(base: BasePlan, data: RunData, ahead: Forecast, task: TaskPaths) -> 
     left = budget.task_max_usd
     if left is not None:
         try:
-            path = task.ledger(simulated=base.simulated)
-            spent = totals_in(path) if path.exists() else spent_by_runs(task, simulated=base.simulated)
+            spent = spent_on_task(task, simulated=base.simulated)
             left = max(0.0, left - spent.usd - spent.at_risk_usd)
         except StoreError:
             # Which the run will tell.
@@ -399,11 +398,15 @@ def _advice(base: BasePlan, data: RunData, ahead: Forecast, task: TaskPaths) -> 
             yield f"{name} {cap:,.4g} and {likely}: it would stop early, with its work saved"
 
 
-def spent_by_runs(task: TaskPaths, *, simulated: bool) -> Totals:
-    """Return the totals of the runs of a task by their own ledgers. Raises ``CorruptFile``, ``StoreError``."""
-    total = Totals()
+def spent_on_task(task: TaskPaths, *, simulated: bool) -> Totals:
+    """Return the totals of a task by its ledger, or by those of its runs where they say more money.
+
+    Raises ``CorruptFile``, ``StoreError``.
+    """
+    total, own = Totals(), task.ledger(simulated=simulated)
     for path in task.root.glob("runs/*/manifest.json"):
         run = RunPaths(path.parent)
         if run.ledger.is_file() and ManifestFile(path).read().get("simulated") == simulated:
             total = total.plus(totals_in(run.ledger))
-    return replace(total, journalled=0)
+    books = (replace(total, journalled=0), totals_in(own) if own.exists() else Totals())
+    return max(books, key=lambda one: one.committed.nano_usd)

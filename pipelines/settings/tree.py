@@ -573,8 +573,7 @@ class BudgetSettings(Section):
     max_calls: int | None = setting_field(None, flag="--max-calls", env="TFGRPO_MAX_CALLS", gt=0)
     """Most model calls."""
     task_max_usd: float | None = Field(default=None, gt=0.0)
-    """Most US dollars of all runs of the task together, concurrent ones included. Earlier runs are counted when the first
-    run has this cap; runs without it are not counted after that."""
+    """Most US dollars of all runs of the task together, earlier and concurrent ones included."""
 
 
 class TelemetrySettings(Section):

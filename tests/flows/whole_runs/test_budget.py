@@ -10,10 +10,12 @@ import pytest
 from rich.console import Console as RichConsole
 
 from tests.support.runs.chat_server import ChatServer
-from tests.support.runs.running import LEARNING, RUN, SMALL, Server, lines, manifest, on_server, paths, run, store
+from tests.support.runs.running import LEARNING, RUN, SMALL, TASK, Server, lines, manifest, on_server, paths, run, store
 from tfgrpo.flows.console.figures import money, plus_unknown, spending
 from tfgrpo.flows.console.observer import Progress
 from tfgrpo.pipelines.settings.tree import SimulatedSettings
+from tfgrpo.stores.files.layout import TaskPaths
+from tfgrpo.stores.files.lines import LineFile
 from tfgrpo.stores.ledger import Totals
 
 BUSY = {"tfgrpo__concurrency": 64, "sample_size": 20, "batch_size": 20, "epochs": 2}
@@ -143,6 +145,10 @@ def test_spending_from_before_the_cap_of_a_task_counts(tmp_path, pipeline):
         run(tmp_path, run_id="before", pipeline=pipeline, **on_server(server))
         spent, bodies = dollars(server), len(server.bodies)
         after = run(tmp_path, run_id="after", pipeline=pipeline, **on_server(server), budget__task_max_usd=spent)
+        # As of an older copy of the file, or one that was cut.
+        books = TaskPaths.of(tmp_path, TASK).ledger(simulated=False)
+        LineFile(books).append([{"schema": 1, "totals": {}, "in_flight": {}}])
+        assert run(tmp_path, run_id="again", pipeline=pipeline, **on_server(server), budget__task_max_usd=spent).exit_code == 3
     assert after.exit_code == 3
     assert "task_max_usd" in after.message
     assert any("budget.task_max_usd leaves 0 and the run is likely to need" in text for text in after.details["warnings"])
