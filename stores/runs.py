@@ -84,10 +84,7 @@ class Journal:
         self._clock = clock
         self._file = LineFile(path, "key")
         with self._file:
-            if repair:
-                self._file.repair()
-            else:
-                self._file.check()
+            (self._file.repair if repair else self._file.catch_up)()
 
     def __len__(self) -> int:
         return self._file.count
@@ -139,11 +136,6 @@ class Journal:
     def sync(self) -> None:
         """Sync the entries so far to the disk. Raises ``StoreError``."""
         self._file.sync()
-
-    @property
-    def damaged(self) -> int:
-        """Damaged lines so far."""
-        return len(self._file.damaged)
 
     @property
     def warning(self) -> str | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from tfgrpo.flows.run.lessons import lost_in_force, missing, store_of
-from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError, TfgrpoError
+from tfgrpo.stores.errors import CorruptFile, SettingsError, TfgrpoError
 from tfgrpo.stores.experiences import decisions
 from tfgrpo.stores.experiences.credit import read_credit
 from tfgrpo.stores.experiences.decisions import WAY_OUT
@@ -28,7 +28,7 @@ from tfgrpo.stores.json_values import canonical_json, key_digest, mapping_of, sh
 from tfgrpo.stores.ledger import NANO, Totals, totals_in
 from tfgrpo.stores.numeric import is_cost, is_number
 from tfgrpo.stores.outcomes import OutcomeName
-from tfgrpo.stores.runs import Journal, ManifestFile, attempt_and_role
+from tfgrpo.stores.runs import ManifestFile, attempt_and_role
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words, pluralize
 from tfgrpo.tasks.models.wire import usage_of
 
@@ -87,11 +87,12 @@ def refuse_damage(context: RunContext, prepared: Prepared) -> Journalled:
     """
     request, run, run_id = prepared.request, context.paths, context.run_id
     if request.replay is not None:
-        with Journal(run.journal, repair=False) as journal:
-            damaged = journal.damaged
+        damaged = list[str]()
+        with _noted(damaged):
+            damaged += _line_problems(run.journal)
         if damaged:
             accepted = f"a whole journal; `--resume {run_id} --pay-again` asks those calls again"
-            raise SettingsError.one("--replay", f"{run_id} with {pluralize(damaged, 'damaged line')}", accepted)
+            raise SettingsError.one("--replay", f"{run_id} with {pluralize(len(damaged), 'damaged line')}", accepted)
         return Journalled()
     plan, task = prepared.plan, prepared.plan.paths
     damage = decisions.decided_damage(task.promotions)
@@ -342,11 +343,9 @@ def check_spec(run_dir: Path) -> list[_Json]:
     )
     results = []
     for name, faults, passed in checks:
-        try:
-            evidence = list(faults)
-        except (OSError, StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
-            # These files may have any shape: an exception while reading them is evidence too.
-            evidence = [f"{type(error).__name__}: {error}"]
+        evidence = list[str]()
+        with _noted(evidence):  # these files may have any shape
+            evidence += faults
         more = f"; and {len(evidence) - _SHOWN} more" if len(evidence) > _SHOWN else ""
         words = "; ".join(evidence[:_SHOWN]) + more if evidence else passed
         results.append({"name": name, "ok": not evidence, "evidence": words})

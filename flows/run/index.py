@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from tfgrpo.pipelines.settings.tree import Settings
 from tfgrpo.stores.clock import Clock
 from tfgrpo.stores.errors import CorruptFile, SettingsError, StoreError
-from tfgrpo.stores.experiences.decisions import nights_before, nights_unchanged, read_decisions
+from tfgrpo.stores.experiences.decisions import nights_unchanged, read_decisions
 from tfgrpo.stores.files.atomic import read_json
 from tfgrpo.stores.files.layout import RunPaths, TaskPaths
 from tfgrpo.stores.files.lines import open_regular
@@ -95,8 +95,8 @@ def nights_begun(task: TaskPaths, *, simulated: bool) -> int:
     Of those whose directory was removed, the ones that ended with a decision count.
     """
     numbers = [entry.night or 0 for entry in runs_of(task) if entry.simulated == simulated]
-    decided = (one for one in read_decisions(task.promotions) if one.simulated == simulated)
-    return max(nights_before(decided), *numbers, 0)
+    decided = sum(one.ends_night for one in read_decisions(task.promotions) if one.simulated == simulated)
+    return max(decided, *numbers, 0)
 
 
 def unchanged_nights(task: TaskPaths, *, simulated: bool) -> int:

@@ -308,11 +308,6 @@ def kept_out(decisions: Iterable[Decision], *, simulated: bool) -> dict[str, str
     return {name: why for each in retired for name, why in each.items()}
 
 
-def nights_before(decisions: Iterable[Decision]) -> int:
-    """Return how many nights ended with one of these decisions."""
-    return sum(one.ends_night for one in decisions)
-
-
 def nights_unchanged(decisions: Iterable[Decision]) -> int:
     """Return how many nights in a row, up to the last, left what is in force as it was and would have put nothing else."""
     count = 0

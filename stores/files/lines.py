@@ -579,12 +579,6 @@ class LineFile:
                         self._spoil(line)
                 self._last, self._end = line, line.offset + len(line.data) + 1
 
-    def check(self) -> None:
-        """Count the damaged lines, an incomplete last one too, and leave them. Under the lock."""
-        self.catch_up()
-        if self.size() > self._end:
-            self.damaged.append(self._last.number + 1)
-
     def repair(self) -> None:
         """Move damaged lines and an incomplete last group to ``<name>.torn``; spaces take their place. Under the lock."""
         self.catch_up()

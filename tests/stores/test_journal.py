@@ -71,10 +71,9 @@ def test_damaged_entries_are_counted_and_asked_again_and_a_replay_leaves_them(pa
     path.write_bytes(damaged := first + second.replace(b'"b"', b'"x"') + third + damage)
     count = 1 + bool(damage)
     with Journal(path, repair=False) as journal:
-        assert (journal.damaged, len(journal)) == (count, 2)
+        assert len(journal) == 2
     assert path.read_bytes() == damaged
     with Journal(path) as journal:
-        assert journal.damaged == count
         assert journal.warning is not None
         assert journal.warning.startswith(f"{count} damaged line")
         assert "of journal.jsonl (2" in journal.warning
@@ -92,7 +91,7 @@ def test_an_entry_that_is_no_reply_is_asked_again_or_ends_a_replay(path, entry):
         with pytest.raises(CorruptFile, match="the entry for call k is not a reply"):
             journal.answer("k", lambda payload: payload["text"], final=True)
         assert journal.answer("k", lambda payload: payload["text"], final=False) is None
-        assert (journal.damaged, journal.get("k")) == (1, None)
+        assert (str(journal.warning)[:15], journal.get("k")) == ("1 damaged line ", None)
 
 
 @pytest.mark.untraced

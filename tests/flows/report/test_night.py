@@ -9,7 +9,7 @@ from tests.support.records.records import NOW, make_record
 from tests.support.runs.pages import page, table
 from tfgrpo.flows.report.night import MOST_LINES, Night, changes_of, picture
 from tfgrpo.rewarders.statistics.credit import Effect
-from tfgrpo.stores.experiences.decisions import Decision, SealedTest, nights_before, read_decisions, record_decided, record_test
+from tfgrpo.stores.experiences.decisions import Decision, SealedTest, read_decisions, record_decided, record_test
 from tfgrpo.stores.files.layout import TaskPaths
 from tfgrpo.tasks.decision import explanation_of, gain_of
 
@@ -59,7 +59,7 @@ class Records:
         block = {**made.model_dump(mode="json"), "sentence": sentence, "explanation": explanation_of(made)}
         block |= {"rewards": rewards, "swept": 50, "lost": {"library": [0, 250], "none": [0, 250]}}
         said = {"decision": block, "message": message or explanation_of(made), "ledger": SPENT}
-        number = nights_before(read_decisions(self.task.promotions))
+        number = sum(one.ends_night for one in read_decisions(self.task.promotions))
         return self.ended(run_id, **{**said, "night": number, **fields})
 
     def lines(self, run_id):

@@ -14,7 +14,6 @@ from tfgrpo.stores.experiences.decisions import (
     chain_problems,
     in_force,
     kept_out,
-    nights_before,
     nights_unchanged,
     read_decisions,
     record_decided,
@@ -69,7 +68,7 @@ def test_a_lesson_stays_out_until_a_person_brings_a_library_with_it_back():
 
 def test_a_night_without_a_change_leaves_what_is_in_force_and_would_put_nothing_else():
     nights = [decision(), decision("retire", ids=()), decision("not yet", ids=()), decision("import", ids=("a",))]
-    assert nights_before(nights) == 2, "nights are what runs decided"
+    assert sum(one.ends_night for one in nights) == 2, "nights are what runs decided"
     same = decision(ids=("a",))
     assert nights_unchanged([same]) == 0
     assert nights_unchanged([same, same, same]) == 2
