@@ -214,10 +214,7 @@ class TaskExperiences:
 
 
 def open_experiences(choice: TaskChoice, console: Console) -> TaskExperiences:
-    """Open the task that is named, else the one used last, and warn of what it lacks.
-
-    Raise ``SettingsError`` when it has learned nothing.
-    """
+    """Open the task that is named, else the one used last; warn of its damage. Raise ``SettingsError`` without lessons."""
     paths = choice.existing(console)
     # Of a task whose records are lost, some may be in force.
     if not (paths.experiences.is_file() or paths.promotions.is_file()):
