@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from difflib import SequenceMatcher
 from functools import lru_cache, partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from tfgrpo.stores.packaged import packaged_yaml
@@ -281,16 +282,16 @@ def _common_knowledge(lesson: str, start: int, end: int, value: Decimal) -> bool
 def words_of_item(text: str, prompts: Prompts) -> str:
     """Return words that a lesson has from the prompt of one of its items alone, or an empty text.
 
-    - Six words in a row (in scripts without spaces twelve characters), or half as many that are the whole lesson, unless
-      more than nine tenths of the batch have them: the form of its questions.
+    - Six words among eight in a row (in scripts without spaces twice as many characters), or half as many in a row that are
+      the whole lesson, unless more than nine tenths of the batch have them: the form of its questions.
     - A number of two or more digits that is not common knowledge; a code of letters with digits or underscores; a name: a
       capitalised word that is nowhere in lower case. Each unless a fifth of the batch's prompts has it.
     """
     batch = tuple(dict.fromkeys((*prompts.batch, *prompts.own)))
     common, most = max(2, -(-len(batch) // 5)), max(1, 9 * len(batch) // 10)
     for run in _repeated_runs(text, prompts.own, prompts.ordinary, whole=True):
-        if sum(_stands_in(run, each) for each in batch) <= most:
-            return run.strip()
+        if sum(map(run.stands_in, batch)) <= most:
+            return str(run)
     for token, pattern in _rare_tokens(text, prompts, batch):
         of_item = any(map(pattern.search, prompts.own)) and not pattern.search(prompts.ordinary)
         if of_item and sum(pattern.search(prompt) is not None for prompt in batch) < common:
@@ -302,31 +303,48 @@ def said_by_itself(text: str, prompt: str, ordinary: str = "") -> bool:
     """Return whether an item says a lesson, or words of it other than in a question, so that it is no witness for it."""
     sentences = _SENTENCE_END.split(_unescaped(prompt))
     stated = "\n".join(each for each in sentences if each.rstrip()[-1:] not in "?\u061f\uff1f")
-    stated = prompt if _stands_in(_spaced(_unescaped(text)), prompt) else stated
+    stated = prompt if _Run(_spaced(_unescaped(text)).split()).stands_in(prompt) else stated
     return any(_repeated_runs(text, [stated], ordinary, whole=True))
 
 
 def repeated_run(text: str, sources: Iterable[str], ordinary: str = "", *, whole: bool = False) -> str:
     """Return six words in a row that a text has from one of the sources, and ``ordinary`` has not; empty for none.
 
-    With ``whole`` fewer count, too, at least three, where they are the whole text.
+    With ``whole`` six among eight count, too, and fewer, at least three in a row, where they are the whole text.
     """
-    return next(_repeated_runs(text, sources, ordinary, whole=whole), "").strip()
+    return str(next(_repeated_runs(text, sources, ordinary, whole=whole), ""))
 
 
-def _repeated_runs(text: str, sources: Iterable[str], ordinary: str, *, whole: bool) -> Iterator[str]:
+def _repeated_runs(text: str, sources: Iterable[str], ordinary: str, *, whole: bool) -> Iterator[_Run]:
     words = _spaced(_unescaped(text)).split()
     size = 2 * _RUN_OF_PROMPT if _UNSPACED.search(text) else _RUN_OF_PROMPT
     size = len(words) if whole and size // 2 <= len(words) < size else size
-    runs = (f" {' '.join(words[at : at + size])} " for at in range(len(words) - size + 1))
-    fresh = [run for run in runs if not _stands_in(run, ordinary)]
-    return (run for source in sources if fresh for run in fresh if _stands_in(run, source))
+    most = size + size // 3 if whole and size >= _RUN_OF_PROMPT else size
+    sizes = sorted({size, max(size, min(most, len(words)))})
+    runs = [_Run(words[at : at + many], many - size) for many in sizes for at in range(len(words) - many + 1)]
+    return (run for source in sources for run in runs if run.stands_in(source) and not run.stands_in(ordinary))
 
 
-def _stands_in(run: str, source: str) -> bool:
-    """Return whether words stand in a source; of a long run only the letters count, whatever is between them."""
-    spaced, letters = _readings(source)
-    return run in spaced or (run.count(" ") > _RUN_OF_PROMPT and run.replace(" ", "") in letters)
+class _Run(NamedTuple):
+    """Words in a row of a lesson."""
+
+    words: Sequence[str]
+    spare: int = 0
+    """How many of them a source need not say, which may say as many others between them."""
+
+    def __str__(self) -> str:
+        return " ".join(self.words)
+
+    def stands_in(self, source: str) -> bool:
+        """Return whether a source says them; of a long run only the letters count, whatever is between them."""
+        spaced, letters = _readings(source)
+        if f" {self} " in spaced or (len(self.words) >= _RUN_OF_PROMPT and "".join(self.words) in letters):
+            return True
+        said, own, need = spaced.split() if self.spare else [], set(self.words), len(self.words) - self.spare
+        rows = (said[at : at + len(self.words)] for at, word in enumerate(said) if word in own)
+        near = (row for row in rows if sum(word in own for word in row) >= need)
+        in_order = (SequenceMatcher(None, self.words, row, autojunk=False).get_matching_blocks() for row in near)
+        return any(sum(block.size for block in blocks) >= need for blocks in in_order)
 
 
 @lru_cache(256)
