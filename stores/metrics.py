@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import index
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
@@ -37,7 +36,6 @@ METHOD: Final = "linear interpolation between order statistics (type 7)"
 _INVALID: Final = (ValueError, KeyError, TypeError, AttributeError)
 _RANDOM_SIDES: Final = frozenset({"one", "other"})
 _TOOL_SUMS: Final = ("calls", "errors", "tokens", "latency_ms")
-_NO_LEARNING: Final[Mapping[int, Mapping[str, Any]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +124,13 @@ class MetricsStore:
         line = {"run_id": run_id, "tfgrpo_epoch": epoch, "group_id": None, "status": "failed", "reason": reason}
         return self.lines.add([{"schema": METRICS_SCHEMA, **line}]) == 1
 
-    def write_per_epoch(self, learning: Mapping[int, Mapping[str, Any]] = _NO_LEARNING) -> dict[str, Any]:
+    def write_per_epoch(self, learning: Mapping[int, Mapping[str, Any]] | None = None) -> dict[str, Any]:
         """Aggregate the lines by epoch into ``per-epoch.json`` and return its content.
 
         ``learning``: reflections and curations of each epoch, requested and lost, which no line of a group has.
         """
         epochs = aggregate(read_objects(self.path), self.path)
-        for number, steps in learning.items():
+        for number, steps in (learning or {}).items():
             if str(number) in epochs:
                 epochs[str(number)]["learning"] = dict(steps)
         content = {"schema_version": METRICS_SCHEMA, "percentiles": METHOD, "epochs": epochs}

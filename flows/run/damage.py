@@ -28,7 +28,7 @@ from tfgrpo.stores.json_values import canonical_json, key_digest, mapping_of, sh
 from tfgrpo.stores.ledger import NANO, Totals, totals_in
 from tfgrpo.stores.numeric import is_cost, is_number
 from tfgrpo.stores.outcomes import OutcomeName
-from tfgrpo.stores.runs import ManifestFile, attempt_and_role
+from tfgrpo.stores.runs import TFGRPO_KEYS, ManifestFile, attempt_and_role
 from tfgrpo.stores.text import MAX_CHARS, MAX_WORDS, count_words, pluralize
 from tfgrpo.tasks.models.wire import usage_of
 
@@ -43,7 +43,6 @@ _ATTEMPTED: Final = frozenset({"scored", "ungraded"})
 _KEPT: Final = frozenset({".jsonl", ".json", ".html"})
 _ROLLOUTS: Final = "runs/*/rollouts.jsonl"
 _FIELDS = ("run_id", "task_id", "status", "settings", "sources", "seeds", "pack", "cohorts", "tfgrpo", "ledger")
-_TFGRPO = ("epochs", "experiences_written", "reward_scores", "per_tool_metrics")
 _METRIC_STATUS = {"ok", "failed"}
 _SHOWN = 3
 _Json = dict[str, Any]
@@ -331,7 +330,7 @@ def check_spec(run_dir: Path) -> list[_Json]:
     outcomes = "one of four for every rollout; a reward for scored ones only"
     lacking = chain(
         (f"no {name!r} in the manifest" for name in _FIELDS if name not in manifest),
-        (f"no {name!r} in its tfgrpo block" for name in _TFGRPO if name not in manifest.get("tfgrpo", {})),
+        (f"no {name!r} in its tfgrpo block" for name in TFGRPO_KEYS if name not in manifest.get("tfgrpo", {})),
     )
     checks: tuple[tuple[str, Iterator[str], str], ...] = (
         ("manifest complete", lacking, f"{len(_FIELDS)} fields and the tfgrpo block"),
@@ -395,8 +394,11 @@ def _metric_faults(run: RunPaths) -> Iterator[str]:
         seen.add(digest)
         measured.add(key_digest(key[-1]))
     yield from (f"{count + 1} metrics lines for {key}" for key, count in repeated.items())
-    unmeasured = sorted({group for group in lines.read_keys(run.groups, "group_id") if key_digest(group) not in measured})
-    yield from (f"no metrics line for the group {group}" for group in unmeasured)
+    groups = (str(row["group_id"]) for row in lines.read_objects(run.groups))
+    yield from (
+        f"no metrics line for the group {group}"
+        for group in sorted({each for each in groups if key_digest(each) not in measured})
+    )
 
 
 def _budget_faults(manifest: _Json) -> Iterator[str]:

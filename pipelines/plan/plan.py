@@ -399,10 +399,7 @@ def _advice(base: BasePlan, data: RunData, ahead: Forecast, task: TaskPaths) -> 
 
 
 def spent_on_task(task: TaskPaths, *, simulated: bool) -> Totals:
-    """Return the totals of a task by its ledger, or by those of its runs where they say more money.
-
-    Raises ``CorruptFile``, ``StoreError``.
-    """
+    """Return what a task has spent by its ledger, or by those of its runs if these say more. Raises ``StoreError``."""
     total, own = Totals(), task.ledger(simulated=simulated)
     for path in task.root.glob("runs/*/manifest.json"):
         run = RunPaths(path.parent)

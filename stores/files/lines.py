@@ -35,6 +35,8 @@ from tfgrpo.stores.text import pluralize
 LineRow: TypeAlias = dict[str, Any]
 _encode_ascii: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _SUM: Final = re.compile(rb',"sum":"([0-9a-f]{16})((?:\+[1-9][0-9]{0,8})?)"\}\r?\Z')
+# Start of a line whose first field is the key: its first group is the text in JSON.
+_HEAD: Final = rb'\{(?:"schema(?:_version)?":\d+,)?"%b":"([^"\\]*(?:\\.[^"\\]*)*)"[,}]'
 # Those of the longest checksum.
 _SUM_BYTES: Final = 40
 _BLOCK: Final = 1 << 17
@@ -94,19 +96,6 @@ def read_objects(path: Path) -> Iterator[LineRow]:
 def read_bodies(path: Path) -> Iterator[bytes]:
     """Yield the objects of a file as JSON text, without checksums; as ``read_objects``."""
     return (line.body for line in sound_lines(path))
-
-
-def read_keys(path: Path, key: str) -> Iterator[str]:
-    """Yield this field of the objects of a file, without reading the rest of those that start with it; as ``read_objects``."""
-    head = _head_of(key)
-    for line in sound_lines(path):
-        found = head.match(line.data)
-        yield str(json.loads(line.body)[key] if found is None or b"\\" in found[1] else found[1].decode())
-
-
-def _head_of(key: str) -> re.Pattern[bytes]:
-    """Return what matches the start of a line whose first field is this one: its first group is the text in JSON."""
-    return re.compile(rb'\{(?:"schema(?:_version)?":\d+,)?"%b":"([^"\\]*(?:\\.[^"\\]*)*)"[,}]' % re.escape(key).encode())
 
 
 def sound_lines(path: Path) -> Iterator[Line]:
@@ -299,7 +288,7 @@ class LineFile:
         self.damaged: list[int] = []
         """Numbers of the damaged lines so far; of an incomplete last line too."""
         self._key = key
-        self._head = _head_of(key) if isinstance(key, str) else None
+        self._head = re.compile(_HEAD % re.escape(key).encode()) if isinstance(key, str) else None
         self._turn, self._syncing = threading.RLock(), threading.Lock()
         self._depth = 0
         self._fd = -1
