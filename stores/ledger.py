@@ -502,7 +502,9 @@ class Ledger:
     def start_from(self, earlier: Totals) -> None:
         """Start with no less money than was spent before this ledger existed, or by other books."""
         _, flying = self.read()
-        self.update(lambda totals: earlier if totals.lost(flying).committed.nano_usd < earlier.committed.nano_usd else totals)
+        # Calls of another run that settle while the books are compared would be counted twice.
+        if not flying.calls:
+            self.update(lambda totals: earlier if totals.committed.nano_usd < earlier.committed.nano_usd else totals)
 
     def follow(self, journalled: Callable[[], int]) -> None:
         """Write down with each step how many answers this process has added to the journal of the run."""
