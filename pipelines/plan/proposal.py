@@ -337,7 +337,11 @@ def _options(seen: _Seen) -> tuple[str, int]:
             return "\n".join(f"{letter}) {{{named[sign]}}}" for letter, sign in lines), len(signs)
     paths = [*columns, *(f"{column}.{name}" for column in columns for name in OPTION_COLUMNS)]
     for path in paths:
-        if _name(path.rpartition(".")[2]) in OPTION_COLUMNS and (options := _listed(path, seen.values(path))):
+        values = seen.values(path)
+        is_named = _name(path.rpartition(".")[2]) in OPTION_COLUMNS
+        lettered_texts = values and all(isinstance(each, Mapping) and {"A", "B"} <= {*map(str.upper, each)} for each in values)
+        # An object of letters may be the answers to two questions, unless there are other answers.
+        if (is_named or (lettered_texts and seen.answers({path}))) and (options := _listed(path, values)):
             return options
     return "", 0
 

@@ -355,6 +355,15 @@ def test_examples_for_fine_tuning_are_questions_with_their_answers(capsys, keys,
     assert fields["answer"] == "ideal"
 
 
+def test_an_object_of_letters_is_the_options_where_another_column_is_the_answer(capsys):
+    rows = [{"question": f"Q{n}?", "answers": {"A": f"a{n}", "B": f"b{n}"}, "correct_answer": "AB"[n % 2]} for n in range(ROWS)]
+    fields, rewarder, _ = read_by_init(capsys, rows)
+    assert (fields["prompt"], fields["answer"]) == ("{question}\n\n{answers}", "correct_answer")
+    assert rewarder["options"] == {"match": "choice"}
+    fields, _, _ = read_by_init(capsys, [{"question": each["question"], "answers": each["answers"]} for each in rows])
+    assert (fields["prompt"], fields["answer"]) == ("question", "answers"), "the answers to two questions"
+
+
 @pytest.mark.parametrize(
     "row",
     [
