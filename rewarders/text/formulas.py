@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from tfgrpo.rewarders.text.answers import Stated, bare_reference, conclusion_of
 from tfgrpo.rewarders.text.base import LONGEST_PART, Reference, parts_of
-from tfgrpo.rewarders.text.lexer import unit_of, written
+from tfgrpo.rewarders.text.lexer import CONSTANT, unit_of, written
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, is_same_outcome, verdict_by
 from tfgrpo.rewarders.text.spelling import LATEX_SPACE, QUOTES, plain
@@ -84,7 +84,11 @@ class FormulaReference(Reference):
         """Return the formula that a text states, and its sentence with what follows: among words, the one between signs."""
         if stated.is_marked:
             text = _without_condition(stated.text[:LONGEST_PART])
-            only = runs[0][0] if len(runs := _runs(text)) == 1 and _is_prose(_WRITTEN.sub("", text)) else text
+            only = (
+                runs[0][0]
+                if len(runs := _runs(text)) == 1 and PROSE.search(_FUNCTIONS.sub("", _WRITTEN.sub("", text)))
+                else text
+            )
             return only.strip(AROUND_FORMULA), stated.text
         if displayed := _DISPLAYED.search(stated.whole[-LONGEST_PART:]):
             return next(filter(None, displayed.groups())).strip(AROUND_FORMULA), displayed[0]
@@ -127,10 +131,6 @@ def told_last(text: str) -> str:
     """Return the formula that a text tells; empty for none, and for several."""
     formulas = [formula for formula, is_told in _runs(text[-LONGEST_PART:]) if is_told]
     return formulas[0] if len(formulas) == 1 else ""
-
-
-def _is_prose(text: str) -> bool:
-    return PROSE.search(_FUNCTIONS.sub("", text)) is not None
 
 
 def _without_condition(text: str) -> str:
@@ -189,6 +189,6 @@ def is_formula(text: str, prompt: str = "") -> bool:
     # Beside LaTeX so is a difference, and a product without a sign: p - q, 9x.
     if _MATHS.search(prompt) and _EXPRESSION.fullmatch(bare):
         return not is_prose
-    worked = not is_prose and (re.search("[√π]", bare) or _OPERATION.fullmatch(bare) or _BETWEEN.fullmatch(bare))
+    worked = not is_prose and (re.search(rf"√|{CONSTANT}", bare) or _OPERATION.fullmatch(bare) or _BETWEEN.fullmatch(bare))
     latex = re.search(r"\\[a-zA-Z]{2,}|\^|_\{|^\|[^|]*[-+][^|]*\|$", bare)
     return not re.match(r"\^|[A-Za-z]:\\", bare) and bool(worked or latex)

@@ -92,7 +92,7 @@ _UNIT: Final = re.compile(
     r"[ \t*$\\-]{0,3}(?:(?P<degree>square|sq\.?|cubic)[ -])?"
     r"(?:(?P<nation>U\.S\.|US|Hong[ ]Kong|New[ ]Zealand|Singapore|[A-Z]\w*(?:an|ish|ese|ch|ss))[ ]"
     r"(?=(?:dollar|pound|rupee|franc|peso|yen|dinar|crown|krone)s?\b))?"
-    rf"(?P<unit>[°‰¢{CURRENCY}]\s?[CF]?|(?:R|US|[AC])\$|(?:A\.D|C\.E|B\.C(?:\.E)?)\.|[A-Za-zµ\u03bc\u03a9\u2126]+?)"
+    rf"(?P<unit>[°‰¢{CURRENCY}]\s?[CF]?|(?:R|US|[AC])\$|(?:A\.D|C\.E|B\.C(?:\.E)?)\.|[A-Za-zµ\u00c0-\u024f\u03bc\u03a9\u2126]+?)"
     r"(?P<own>[ \t}$]{0,2}\^[23]|(?<=m)[23]|[²³]| squared| cubed)?(?:[ \t]?(?:/|(?:per|an?|each)\b)[ \t]?(?P<per>[A-Za-z]+)"
     r"(?:[ ]?(?P<power>\^[23]|[23²³]|squared))?|[ \t·]?(?P<inverse>[A-Za-z]+)(?:\^-|\u207b)(?P<times>[1-3¹²³]))?(?!\w)"
 )
@@ -138,7 +138,7 @@ _WORD_OPERATOR: Final = r"(?<![A-Za-z])(?i:{})"
 _NAME: Final = r"(?:sqrt|cbrt|(?:arc)?(?:sin|cos|tan)h?|log|ln|exp)"
 FUNCTION: Final = rf"(?:[√∛∜]|(?<![\\A-Za-z]){_NAME}(?:\d?[ ]?[(\d\\π]|[ ][a-z]\b)|\\{_NAME}(?![A-Za-z]))"
 r"""A function, in LaTeX or as programs have it: ``\sqrt``, ``sqrt(2)``, ``ln 2``; not the noun in ``2 log files``."""
-CONSTANT: Final = r"(?:π|\\pi(?![A-Za-z])|(?<![\\A-Za-z])pi(?![^\W\d_]))"
+CONSTANT: Final = r"(?:(?<![\u0370-\u03ff])π(?![\u0370-\u03ff])|\\pi(?![A-Za-z])|(?<![\\A-Za-z])pi(?![^\W\d_]))"
 PART: Final = Surroundings(
     Beside("span", "12:«05»", r"\d[:/-](?![ \t$(])", r"[:/-]\d"),
     Beside(
@@ -167,7 +167,7 @@ PART: Final = Surroundings(
     Beside("hour", "«2» pm", "", r"[ \t$]*[aApP]\.?[mM]\b"),
     Beside("decade", "«1990»s", "", r"[ \t$]*(?<=\d\d0)s\b"),
     Beside("constant", "«2»π", "", rf"[ \t$]*(?:[-+*×·⋅÷/][ \t$]*)?(?:{FUNCTION}|{CONSTANT})"),
-    Beside("variable", "«2»x", "", r"[a-ceijknp-rt-z](?![A-Za-z])|[ \t]+[ijknxyz](?![A-Za-z]|[ ]{0,2}-?[a-z]{2})|\("),
+    Beside("variable", "«2»x", "", r"[a-ceijknp-rt-z](?![A-Za-z])|[ \t]+[ijknxyz](?!\w|[ ]{0,2}-?[a-z]{2})|\("),
     Beside("endless", "«0.33»…", "", r"…|\.\."),
     Beside("version", "«3.1».4", "", r"\.\d|_\d|\+(?![\w(.])|(?![ckm]?m[23]\b)[A-Za-z]+\d"),
     look=20,
@@ -182,7 +182,7 @@ ONE_OF: Final = Surroundings(
         "another",
         "«12» or 13",
         "",
-        r"[ \t$)]*(?:(?:[A-Za-z°µ/²³]+[ \t]+){1,2}(?=or\b)|/(?=[$€£¥]))?"
+        r"[ \t$)]*(?:(?:[^\W\d_][^\W_]*(?:/[a-z]+)?[ \t]+){1,2}(?=or\b)|/(?=[$€£¥]))?"
         r"(?:(?<=/)|(?<=[ ])(?!\()|[,;:&±|→]|(?:,[ \t]*)?\(?(?i:or|and|through|vs\.?|then|to(?![ \t]*\d+[ \t]*[dspf]))\b)"
         r"[ \t$(]*[+-]?[$€£¥]?\.?\d",
     ),
@@ -210,7 +210,7 @@ DENIED: Final = Surroundings(
         "wrong",
         "«42» is wrong",
         "",
-        r"[*%]{0,3}(?:[ \t][a-z]{1,30})?[ \t](?:is|was|would[ ]be)[ ](?:not\b|too\b|wrong|incorrect|false"
+        r"[*%]{0,3}(?:[ \t][^\s.,;!?]{1,30})?[ \t](?:is|was|would[ ]be)[ ](?:not\b|too\b|wrong|incorrect|false"
         r"|[^.,;!?\n]{0,60},[ ](?:and|but)[ ](?:it|that)(?:'s|[ ]is)[ ](?:wrong|incorrect|false|not)\b)",
     ),
     Beside("compared", "larger than «42»", r"\b(?:less|more|\w{2,12}er)[ ]than[ \t]+"),

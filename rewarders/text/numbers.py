@@ -25,7 +25,8 @@ _APPROXIMATELY: Final = re.compile(r"\u2248|\\(?:approx|simeq)(?![A-Za-z])")
 _ALTERNATIVES: Final = re.compile(r"(?i),(?!\d{2,3}(?!\d))|[;&]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])")
 # Not in "it consists of 12", where 12 is the answer, not what it is out of.
 _OUT_OF: Final = re.compile(
-    r"(?i)\b(?:out\s+|(?<!total |sists )(?<!sisted |verage )(?<!mainder )(?<!age ))of\s+(?:(?:the|all|a\s+total\s+of)\s+)*$"
+    r"(?i)(?P<measure>\b(?:has|have|had|with|is|was) an? (?:[\w-]+ ){1,3})?"  # a height of 12
+    r"\b(?:out\s+|(?<!total |sists )(?<!sisted |verage )(?<!mainder )(?<!age ))of\s+(?:(?:the|all|a\s+total\s+of)\s+)*$"
 )
 _CONCLUSION: Final = re.compile(
     r"(?i)\b(?:(?<!ained )(?<!\bor )so|thus|therefore|hence|i\.e(?=\.,? \W?\d[\d.,]*(?: \w+)?\W*$)"
@@ -47,7 +48,7 @@ _OF_YEAR: Final = re.compile(r"(?i)\b(?:in|since|by|until|of)[ ]$")
 _IS_ALL: Final = re.compile(r"(?i)[^\d/*+^]{0,20}$|(?:[ ][a-z]+|(?<=[a-z%]))[ ](?:in|on|at|for|from|by|within|after|before)[ ]")
 _CONDITION: Final = re.compile(rf"(?i)\b(?:{any_of('conditions')})\b")
 _BOLD: Final = re.compile(r"(?<!\*)\*\*(?!\s)([^*\n]+?)\*\*(?!\*)|(?<!_)__(?!\s)([^_\n]+?)__(?!_)")
-_EMPHASIS: Final = re.compile(r"(?<!\w)_([^\s_][^_\n]{0,40})_(?!\w)")
+EMPHASIS: Final = re.compile(r"(?<!\w)_([^\s_][^_\n]{0,40})_(?!\w)")
 # Numbers of list items and steps are no values; without a first one, "42. It follows" is no item.
 _ITEM: Final = re.compile(r"(?im)^[ \t>*_#|-]*(?:\(?\d\d?[.):](?=[ \t])|(?:step|part|case)[ \t]+\d+[.:)]?)")
 _FIRST_ITEM: Final = re.compile(r"(?im)^[ \t>*_#|-]*(?:\(?1[.):][ \t]|(?:step|part|case)[ \t]+1\b)")
@@ -76,13 +77,14 @@ _NAMED_BY_NUMBER: Final = re.compile(
     r"|^[A-Z]\w+(?: [A-Z]\w+)*, (?:in|who|which)\b[\w ]* \d|^[Aa]n? (?:\w+ )+circa "
     r"|[A-Za-z]\)\d|^[A-Z][a-z]*\. \d+ [A-Z]{2}|^[2-6][GD]$"
     r"|\w\W{1,3}\((?:1[5-9]|20)\d\d\)\W*$"
-    r"|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)[A-Z][a-z]{2}"
+    r"|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)(?P<noun>[A-Z][a-z]{2,})"
 )
 # Code, commands and addresses, and two measures: xs[-1], timeout=30, head -n 5, 120/80 mmHg.
 _CODE: Final = re.compile(
-    r"[A-Za-z_]\w*(?:\[|[ ]?(?:\*\*?|//?|%)[ ]?\d)|://|^[a-z_][\w.-]+=\S+$|(?:^|[ ])--?[a-z][\w-]*[ =]\d|\d\d/\d\d [a-z]"
+    r"^\^|[A-Za-z_]\w*(?:\[|[ ]?(?:\*\*?|//?|%)[ ]?\d)|://|^[a-z_][\w.-]+=\S+$|(?:^|[ ])--?[a-z][\w-]*[ =]\d|\d\d/\d\d [a-z]"
 )
 _PAIR: Final = re.compile(r"[(\[][^()\[\]]*\d,\d[^()\[\]]*[)\]]")
+_IN_BOOKS: Final = re.compile(r"\A\s*\(([$€£]? ?\d[\d,.]*[.,]\d\d)\)\s*\Z")  # brackets for a minus
 _UNIT_POWER: Final = re.compile(r"(?<=[A-Za-z])[ \t]*\^[ \t]*[+-]?\d\b")
 _SUBSCRIPT: Final = re.compile(r"(?<=[A-Za-z])_\w+")
 _UNITS: Final[Mapping[str, int]] = VOCABULARY["numbers"]
@@ -169,7 +171,7 @@ def number_of(stated: Stated, decimal: DecimalMark = ".", question: str = "", pr
 @lru_cache(maxsize=4_096)  # a plan reads each reference three times, and each attempt again
 def reference_number(text: str, decimal: DecimalMark = ".") -> Number | None:
     """Return the number of a reference with words and units; None when it is no single number as a whole."""
-    stated = stated_answer(text.rpartition("####")[2])
+    stated = stated_answer(_IN_BOOKS.sub(r"-\1", text.rpartition("####")[2]))
     if stated is None:
         return None
     box = BOX.search(stated.whole)
@@ -189,7 +191,11 @@ def _is_name(text: str) -> bool:
     """Return whether the digits of a text belong to a name or a structure: ``Apollo 11``, ``50 Cent``, ``{"age": 2}``."""
     hyphenated = re.search(r"\d-([a-z]+)", text)  # 2-methylpropane, but not a 2-year term
     joined = hyphenated and hyphenated[1] not in UNITS
-    if joined or re.match(r"[{\[].*['\"]", text) or _NAMED_BY_NUMBER.search(text) or _CODE.search(text):
+    named = _NAMED_BY_NUMBER.search(text)
+    noun = (named and named["noun"]) or "s"
+    # German has capitals: 5 Tage, but neither 48 Hours nor 50 Cent.
+    measured = noun[-1] != "s" and TO_BASE.get(UNITS.get(noun.lower(), ""), ("$",))[0] not in MONEY
+    if joined or re.match(r"[{\[].*['\"]", text) or (named and not measured) or _CODE.search(text):
         return True
     word = _WORD_BEFORE.match(re.sub(r"\\[dtc]?frac", " ", text))
     if word is None or _VALUE_FOLLOWS.fullmatch(word["word"]):
@@ -242,7 +248,8 @@ class _Values(NumberLine):
         return [*filterfalse(self.is_bracketed, ends)]
 
     def is_total(self, token: Token) -> bool:
-        return _OUT_OF.search(self.lead(token)) is not None
+        match = _OUT_OF.search(self.lead(token))
+        return match is not None and not match["measure"]
 
     def equal(self) -> list[Token]:
         until = len(_WHERE.sub(r"\1", self.text, count=1))
@@ -269,7 +276,7 @@ def _concluded_number(stated: Stated, decimal: DecimalMark, question: str, promp
     """Return the number of a text without a mark: its only one, else that of its last line."""
     text = plain_digits(stated.whole, decimal)
     text = _ITEM.sub("", text) if _FIRST_ITEM.search(text) else text
-    lines = [_Values.of(each) for each in _EMPHASIS.sub(r"\1", text).split("\n")]
+    lines = [_Values.of(each) for each in EMPHASIS.sub(r"\1", text).split("\n")]
     tokens = [token for line in lines for token in line.tokens]
     numbers = [token.value for token in tokens]
     whole = [*numbers, *(token.number for token in tokens[-1:] if token.part == "bound")]

@@ -18,7 +18,7 @@ from tfgrpo.rewarders.text.formulas import AROUND_FORMULA, NEEDS_MATH, PROSE, in
 from tfgrpo.rewarders.text.lexer import CONSTANT, FUNCTION, DecimalMark, Number, NumberLine, plain_digits, unit_of
 from tfgrpo.rewarders.text.moments import dates, durations
 from tfgrpo.rewarders.text.numbers import MEANINGS, number_of, numbers_agree, ordinal
-from tfgrpo.rewarders.text.rules import RELATED, SHOWN, Compared, ReadAnswer, denies, shown, verdict_by
+from tfgrpo.rewarders.text.rules import NEGATION, RELATED, SHOWN, Compared, ReadAnswer, denies, shown, verdict_by
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.spelling import ORDINAL, QUOTES, is_same_in_base, plain, same_text
 from tfgrpo.stores.errors import RewardError
@@ -55,6 +55,8 @@ class _Numeric(ReadAnswer["NumberReference"]):
         if number is None:
             return False
         ours = _kind_of(number)
+        if ours != "%" and re.search(rf"\b(?:is|are|was|were)(?: now| only)? {re.escape(number.text)}", self.text):
+            return False
         if _kind_of(self.wanted):
             counts = re.search(rf"(?<![\d.,]){re.escape(number.text)} [a-z]{{3,}}s\b", self.stated.whole)
             return ours != _kind_of(self.wanted) if ours else counts is not None and not self.wanted.percent
@@ -75,7 +77,7 @@ class _Numeric(ReadAnswer["NumberReference"]):
         close, prompt = f"{at.rpartition(',')[2][-12:]}{behind[:12]}", self.reference.prompt
         falls_as_asked = _CHANGE.search(prompt) and not _FALL.search(prompt + self.reference.text) and _FALL.search(close)
         in_books = re.search(r"\([$€£]?[\d.,]+ ?%?\)\W*$", self.text) and self.wanted.value < 0  # brackets for a minus
-        falls = in_books or _FALL.search(self.text) if re.match(r"[-+\u2212]", self.reference.text) else falls_as_asked
+        falls = in_books or _FALL.search(self.text) if re.match(r"[-+\u2212(]", self.reference.text) else falls_as_asked
         return bool(falls and not re.search(r"\bto\W*$|(?:\bnot|n['’]t)\b[^,.;:]*$", at))
 
     @property
@@ -97,10 +99,13 @@ class _Numeric(ReadAnswer["NumberReference"]):
         days = dates(plain(self.text)) if _YEAR.fullmatch(self.reference.text) else []
         return len(days) == 1 and {each[0] for each in days[0]} == {self.wanted.value}
 
-    def is_sum_of_times(self) -> bool:
+    @cached_property
+    def is_sum_of_times(self) -> bool | None:
+        """Whether the only time of the text, such as ``1 h 45 min``, is the reference; None where it has no such time."""
         base, factor = lexer.TO_BASE.get(self.wanted.unit, ("", Fraction(1)))
-        several = base == "second" and len(re.findall(r"\d+", self.text)) > 1
-        return several and durations(plain(self.text)) == [{(self.wanted.value * factor,)}]
+        spans = durations(plain(self.text)) if base == "second" and len(re.findall(r"\d+", self.text)) > 1 else []
+        units = {each.number.unit for each in NumberLine.of(self.text).tokens if _kind_of(each.number) == "second"}
+        return spans == [{(self.wanted.value * factor,)}] or (False if len(spans) == 1 and len(units) > 1 else None)
 
     def is_related_to_year(self) -> bool:
         at = len(self.text.casefold().partition(self.reference.text)[0])
@@ -180,6 +185,10 @@ class _Numeric(ReadAnswer["NumberReference"]):
     def is_of_another_variable(self) -> bool:
         ours, theirs = (NAMED_VALUE.search(each) for each in (self.text, self.reference.text))
         return bool(ours and theirs and ours.groups() != theirs.groups())
+
+    def is_beside_none(self) -> bool:
+        behind = self.text.rpartition(self.number.text)[2] if self.number is not None else ""
+        return self.agrees() and re.search(rf"\b(?:or|but)\b[^.;\n]*(?:{NEGATION.pattern})\W*$", behind) is not None
 
     def may_be_compared(self) -> bool:
         before, compared = _COMPARISON.subn("", plain_digits(self.text, self.reference.decimal))
@@ -271,7 +280,8 @@ class NumberReference(Reference):
     rules: ClassVar[tuple[Rule[_Numeric], ...]] = (
         Rule("right", "is the number in the base asked for", "1010", "0b1010", _Numeric.is_in_base, "What is 10 in binary?"),
         Rule("right", "is the year of a date", "1984", "It was on 3 May 1984.", _Numeric.is_year_of_date),
-        Rule("right", "is a sum of times", "65 min", "1 h 5 min", _Numeric.is_sum_of_times),
+        Rule("right", "is a sum of times", "65 min", "1 h 5 min", lambda it: it.is_sum_of_times),
+        Rule("wrong", "is another sum of times", "45 min", "1 h 45 min", lambda it: it.is_sum_of_times is False),
         Rule("unclear", "is related to a year", "1984", "before 1984", _Numeric.is_related_to_year),
         Rule("right", "has the magnitude asked for", "5", "$5 million", _Numeric.has_magnitude_asked, "How much, in millions?"),
         Rule("unclear", "may be of another era", "44 BC", "44", _Numeric.has_no_era),
@@ -283,6 +293,7 @@ class NumberReference(Reference):
         Rule("wrong", "is another version", "3.10", "3.1", _Numeric.is_other_version, "Which version has it?"),
         Rule("wrong", "is a hundred times as much", "3", "300%", _Numeric.is_hundredfold, "By how many percent?"),
         Rule("unclear", "is beside what is asked", "$9", "The sum is $9.\nTax is $2.", _Numeric.is_beside, "What is the sum?"),
+        Rule("unclear", "may be that there is none", "42", "42 or unknown", _Numeric.is_beside_none),
         Rule("right", "has this value", "1/2", "Answer: 50 %", _Numeric.agrees),
         Rule("right", "is the bound asked for", "4", "At least 4.", _Numeric.is_bound_asked, "What is the smallest number?"),
         Rule("unclear", "may be a comparison", "5", "He pays $5 for it, which is $1 less than I.", _Numeric.may_be_compared),
