@@ -77,7 +77,7 @@ _SENTENCE: Final = re.compile(
     |答案[是为為]|(?<![是为為])正确答案[是为為]?|(?<!不)[选選](?:择|擇)?(?=[A-J])|答えは|解答は|(?:정)?답은)[ \t:\uff1a]*
     |\b(?<!wrong\ )(?<!incorrect\ )(?:answer|answers(?=\ (?:are|were))|{_CHOSEN}
     |(?P<result>result)(?:(?<=the\ result)|(?<=our\ result)|(?<=final\ result)))
-    (?:\ \([^()\n]{{1,40}}\))?(?:,\ \w{{2,9}},)?
+    (?:\ \([^()\n]{{1,40}}\)|\ (?:we|you|i)(?:\ \w+){{1,6}}?(?=\ is\b))?(?:,\ \w{{2,9}},)?
     (?:\ (?:to|for|of|in|here|would|should|must|therefore|thus|then|so)\b[^.\n:=]{{0,160}}?)?
     (?:(?<=\bthe\ answer):|[ \t]+(?:is|are|was|be|equals|=)\b)[ \t]*
     (?:thus|therefore|then|simply|indeed|clearly|just|exactly)?[ \t:,]*
@@ -115,8 +115,6 @@ _REMARK_LINE: Final = re.compile(
     r"(?i)\[\d+\][: ]|【(?!答案|正确答案)\w{2,4}】|\W{0,4}(?:(?:check|verification|proof|note|sources?|explanation)\W{0,3}:"
     r"|\([^()]*[a-z]{3,} [a-z][^()]*\)\W*$)"
 )
-# A matrix, of whatever lines: one formula.
-_ENVIRONMENT: Final = re.compile(r"\\begin\{(\w*matrix|array|cases)\}[^$]{0,2000}?\\end\{\1\}")
 # Where another part begins: ``B。【解析】…``.
 _REMARK_HEADING: Final = re.compile(r"(?<=\S)(?=【(?!答案|正确答案)\w{2,4}】)")
 # What follows the token that ends a reply, and that token: ``B</s>``.
@@ -233,7 +231,6 @@ def stated_answer(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
         return None
     tail = rest[-LOOKED_AT:].replace("\r\n", "\n").replace("\r", "\n").strip()
     tail = _ENDED.sub("", _STRUCK.sub("", tail)).strip() or tail
-    tail = _ENVIRONMENT.sub(lambda block: " ".join(block[0].split()), tail) if "\\begin" in tail else tail
     tail = _REMARK_HEADING.sub("\n", tail) if "】" in tail else tail
     before, *more = _NEXT_QUESTION.split(tail, 1)
     bare = "\n" not in before and len(before.split()) <= MOST_BARE and before[-1:] not in ":!"

@@ -13,7 +13,7 @@ from typing import Final
 from tfgrpo.rewarders.text import answers
 from tfgrpo.rewarders.text.answers import MOST_BARE, Stated, any_of, conclusion_of, stated_answer, without_reasoning
 from tfgrpo.rewarders.text.numbers import REFUSAL
-from tfgrpo.rewarders.text.rules import ABOUT_IT, Compared, as_asked, denies, is_denied, shown
+from tfgrpo.rewarders.text.rules import ABOUT_IT, ASKS, NEGATION, Compared, as_asked, denies, is_denied, shown
 from tfgrpo.rewarders.text.spelling import MARKUP, TRIMMED, plain
 from tfgrpo.stores.errors import RewardError
 
@@ -64,6 +64,9 @@ class Reference(ABC):
         stated = stated_answer(output, self._labels)
         if stated is None:
             return nothing(output)
+        question = re.fullmatch(rf"(?i)\W*{ASKS}(?:[^.!?:;\n]|[.:](?=\w))*\?\W*", stated.whole)
+        if question and not self.text.rstrip().endswith("?"):
+            return Compared(False, shown(stated.whole))
         if not re.search(r"\bnot\b", self.text):
             stated = replace(stated, text=answers.REJECTED.sub("", stated.text))
         *before, after = answers.TAKES_BACK.split(stated.whole)
@@ -74,8 +77,8 @@ class Reference(ABC):
         if again and later.right and (again.is_marked or self.is_alone(again.text)):
             return later
         compared = self._compare(stated)
-        unclear = later.right != compared.right and again and (later.states or denies(again.text))
-        if unclear:
+        other = again and (later.states or denies(again.text) or NEGATION.fullmatch(plain(again.text)))
+        if again and other and later.right != compared.right:
             raise RewardError(f"{shown(after.strip())} may take back {compared.answered}")
         return Compared(False, compared.answered) if compared.right and self.is_denied_in(stated) else compared
 
@@ -117,7 +120,7 @@ def nothing(output: str) -> Compared:
 def whole_words(text: str) -> str:
     """Return a pattern for a text that is no part of a longer word or number."""
     if ADDRESS.search(text):
-        return rf"(?:(?<![\w.@/+-])|(?<= \./)){re.escape(text)}(?![\w@/?#&=+-]|[.:\\]\w)"
+        return rf"(?:(?<![\w.@/+-])|(?<= \./)){re.escape(text)}(?![\w@?#&=+-]|/\S|[.:\\]\w)"
     apart = r"(?<!\w')" if re.fullmatch("[dmst]|re|ll|ve", text) else ""  # don't, I'm
     return rf"(?<![\w~!¬-])(?<!\d[.,:/]){apart}{re.escape(text)}(?![\w+#·=^-]|~\w|\.\.\w|[.,:/]\d|'s \w|(?<=s)' \w)"
 

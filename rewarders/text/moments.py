@@ -178,7 +178,7 @@ class _Moment(ReadAnswer["MomentReference"]):
         before = re.split(rf"\d(?!\d* (?:{_TIME_UNITS})\b)", plain(self.text))[0]
         is_moment = self.only is not None and self.reference.read is not durations
         before = re.sub(rf"{_MONTH} |{_DAY_NAME}", "", before)
-        return is_moment and bool(RELATED.of(before, len(before), len(before)))
+        return is_moment and bool(RELATED.of(before, len(before), len(before)) or re.search("[之以][前后後]", self.text))
 
     def may_be(self) -> bool:
         if self.only is None or self.only == self.wanted:

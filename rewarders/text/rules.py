@@ -133,7 +133,7 @@ _COPULA: Final = r"(?<!\bit )(?<!\bhe )(?<!\bthat )(?<!\bthis )(?:is|are|was|wer
 _OUTDONE: Final = "(?:replac|supersed|succeed|defeat|preced|outperform)e?"
 _OPEN: Final = r"\b(?:whether|(?:see|check) if) (?:(?! and | but )[^.,:;!?])*"
 UNCLEAR: Final = re.compile(
-    r"(?i)\b(?:not|wrong|wrongly|incorrect|rather than|instead of|or|but)\b|n't\b|,[^()\[\]]{0,80}[)\]]/"
+    rf"(?i)\b(?:{_NOT}|wrong|wrongly|incorrect|rather than|instead of|or|but)\b|n't\b|不[是在]|,[^()\[\]]{{0,80}}[)\]]/"
 )
 """Words with which a list, a formula, a moment or letters are denied, or one of several answers."""
 DENIALS: Final = Surroundings(
@@ -141,11 +141,13 @@ DENIALS: Final = Surroundings(
         "negated",
         "it is not «paris»",
         rf"(?:\b(?:{_NOT}|(?<!none )(?:{any_of('instead')}))|n't)(?! (?:only|merely)\b)"
-        rf"(?:\s+(?!(?:{any_of('but')}|{_COPULA})(?!\w)|-+\s)\S*[^\s.,!?;:)]){{0,2}}\s*",
-        rf"\s+(?:isn't|wasn't)\b|:?\s+(?!statt)(?:{_NOT}|no)\s*(?:[.,!;]|$)",
+        rf"(?:\s+(?!(?:{any_of('but')}|{_COPULA})(?!\w)|-+\s)\S*[^\s.,!?;:)]){{0,2}}(?:\s+(?:le|la|on|in|at|the|an?))?\s*",
+        rf"\s+(?:isn't|wasn't)\b|:?\s+(?!statt)(?:{_NOT}|no)(?: हैं?)?\s*(?:[.,!;।]|$)",
     ),
     Beside(
-        "excluded", "they rejected «bob»", r"\b(?:exclud|eliminat|reject|discard)\w*(?! by\b)(?:\s+\S*[^\s.,!?;:)]){0,2}\s*"
+        "excluded",
+        "they rejected «bob»",
+        r"\b(?:exclud|eliminat|reject|discard)\w*(?! by\b)(?:\s+(?!(?:but|or)\b)\S*[^\s.,!?;:)]){0,2}\s*",
     ),
     Beside(
         "crossed",
@@ -157,7 +159,7 @@ DENIALS: Final = Surroundings(
     Beside(
         "spaceless",
         "不是«巴黎»",
-        r"(?:不[是为為选選]?|非|[没沒]有?|无|無)\s*",
+        r"(?:不[是为為选選]?|非|[没沒]有?|无|無|ไม่(?:ใช่)?)\s*",
         r"\s*(?:(?:でも\w{1,8})?(?:で|じゃ|と)[はも]?(?:な[いく]|ありません|言え)|[이가]\s?아[니닙닌])",
     ),
     Beside(
@@ -170,7 +172,8 @@ DENIALS: Final = Surroundings(
         "judged",
         "i do not think it is «paris»",
         rf"(?:\bnot|n't) (?:\w+ )?(?:(?:{any_of('judging')})(?:l?ed|d)?\b(?:(?!\b(?:but|only|just)\b)[^.,;!?])*"
-        rf"|(?:{any_of('having')})\b(?:(?!\b(?:but|only|just|and|so|is|are)\b)[^.,;!?])*)",
+        rf"|(?:{any_of('having')})\b(?:(?!\b(?:but|only|just|and|so|is|are)\b)[^.,;!?])*"
+        r"|(?!(?:only|just)\b)\w+ (?:(?!(?:but|so|and)\b)\w+ ){1,3}as (?:an? )?)",
     ),
     Beside("doubted", "i doubt that it is «paris»", r"(?<!no )(?<!a )(?<!n't )(?<!not )\bdoubt (?:that|whether|if) [^.,;!?]*"),
     Beside("open", "i will check whether the capital then was «paris»", _OPEN),
@@ -195,7 +198,7 @@ ALTERNATIVES: Final = Surroundings(
     Beside("explained", "«ghent» (or gent)", "", rf"\W?\s\((?:{OR})\s(?!(?:maybe|perhaps|possibly|probably)\b)[^()]*(?:\)|$)"),
     Beside("renamed", "the «jawbone», or the mandible", "", rf",\s(?:{OR})\s(?:(?:the|an?)\s|[^,.;:]{{1,40}},)"),
     Beside("another", "paris or «rome»", rf"\b(?:{OR}|either)\W{{0,3}}\s*", rf"\W{{0,2}}\s*(?:{OR}|o)(?!\w)\s*\S"),
-    Beside("slash", "paris/«rome»", r"(?<![.{'])/\W{0,3}\s*", r"\s*/"),
+    Beside("slash", "paris/«rome»", r"(?<![.{'])/\W{0,3}\s*", r"\s+/|/(?=\S)"),
     look=20,
 )
 RELATED: Final = Surroundings(
@@ -205,7 +208,7 @@ RELATED: Final = Surroundings(
 )
 """What states something by its relation to a text, or none yet: ``near Paris``, ``London replaced Paris``."""
 TURNED: Final = Surroundings(
-    Beside("outlived", "«paris», now rome", "", rf"[,;] (?:but )?now\b| (?:is|was|were|been) (?:{_OUTDONE}d|beaten) by\b"),
+    Beside("outlived", "«paris», now rome", "", rf"[,;] (?:but )?now\b|\.? (?:is|was|were|been) (?:{_OUTDONE}d|beaten) by\b"),
     Beside(
         "failed",
         "«paris» did not",
@@ -237,7 +240,8 @@ ABOUT_IT: Final = r"\b(?:(?:asks?|asked|question) (?:is )?about|(?:search|look)(
 # A text that says that there is nothing, or that it is not known.
 _ABSENT: Final = re.compile(
     r"(?:there (?:is|are) )?(?:none|nothing|null|nil|n/a|no answer)"
-    r"|(?P<unknown>unknown|unanswerable|not (?:known|given|stated|mentioned|available|found|specified|provided)"
+    r"|(?P<unknown>(?:(?:it|that|this|the \w+) is )?(?:unknown|unanswerable"
+    r"|not (?:known|given|stated|mentioned|available|found|specified|provided))"
     r"|(?:not |no (?:information|answer) )?(?:(?:given|stated|mentioned|found) )?in the (?:document|text|context|passage)"
     r"|(?:it |this |the question )?(?:cannot|can't|can not) be (?:determined|answered|known)[^.;]*"
     r"|the (?:document|text|context|passage) does(?: not|n't) (?:state|mention|say|give|specify|provide)[^.;,]*)"
@@ -273,7 +277,7 @@ def says_absent(wanted: str, answer: str) -> bool | None:
     absent, answered = _ABSENT.fullmatch(wanted), _ABSENT.fullmatch(answer)
     if absent is None:
         return False
-    if answered is not None and bool(answered["unknown"]) is bool(absent["unknown"]):
+    if answered is not None and (wanted == "n/a" or bool(answered["unknown"]) is bool(absent["unknown"])):
         return True
     return None if answered is not None or NEGATION.search(answer) else False
 
@@ -314,13 +318,15 @@ def as_asked(statement: str, prompt: str) -> str:
     return _COMPARED.sub(uncompared, statement)
 
 
+ASKS: Final = r"(?:is|are|was|were|d(?:o|oes|id)|(?:c|sh|w)ould|shall|can)\b"
+
+
 def is_denied(text: str, start: int, end: int) -> bool:
     """Return whether a sentence denies what is there, or asks for it: ``not Paris``, ``Paris is wrong``, ``Is it Paris?``."""
     question = re.compile(r"[^.!?\n]{0,60}\?").match(text, end)
-    if question and re.match(r"\W*\w", text[question.end() :]):
-        return True  # which is answered by what follows it
-    opens = r"(?:^|[.!?:]\s+)(?:is|are|was|d(?:o|oes|id)|(?:c|sh|w)ould|shall|can)\b[^.!?]*$"
-    return bool((question and re.search(opens, text[:start][-60:])) or DENIALS.of(text, start, end))
+    opens = rf"(?:^|[.!?:]\s+){ASKS}[^.!?]*$"
+    answered = question and re.match(r"\W*\w", text[question.end() :])  # by what follows it
+    return bool(answered or (question and re.search(opens, text[:start][-60:])) or DENIALS.of(text, start, end))
 
 
 _CLAUSE: Final = 300
@@ -331,6 +337,6 @@ def is_aside(text: str, start: int, end: int) -> bool:
     # Of a runaway text each place would be read to both of its ends.
     before, behind = re.split("[,;.] ", text[max(0, start - _CLAUSE) : start])[-1], text[end : end + _CLAUSE]
     around = (before, re.split("[,;](?: |$)", behind)[0])
-    moved = behind.startswith(" to ") and re.search(r"\bfrom (?:the )?$", before)
+    moved = behind.startswith((" to ", " into ")) and re.search(r"\bfrom (?:the )?$", before)
     related = RELATED.of(before, len(before), len(before))
     return bool(moved or related or TURNED.of(text, start, end) or any(map(_ASIDE.search, around)))
