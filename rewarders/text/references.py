@@ -28,7 +28,7 @@ from tfgrpo.rewarders.text.numbers import REMARK, only_number, reference_number
 from tfgrpo.rewarders.text.quantities import NAMED_VALUE, NumberReference
 from tfgrpo.rewarders.text.rules import AnswerRule as Rule
 from tfgrpo.rewarders.text.rules import Compared, ReadAnswer, denies, is_denied, says_absent, shown, stems, verdict_by
-from tfgrpo.rewarders.text.spelling import LATEX_SPACE, MARKUP, QUOTES, comparable, makes_calls, plain
+from tfgrpo.rewarders.text.spelling import BOLD, LATEX_SPACE, MARKUP, QUOTES, comparable, makes_calls, plain
 from tfgrpo.rewarders.text.words import TextReference
 from tfgrpo.stores.errors import RewardError
 from tfgrpo.stores.json_values import canonical_json, load_json
@@ -52,7 +52,9 @@ class _Series(ReadAnswer["ListReference"]):
 
     @cached_property
     def read(self) -> ListReference | None:
-        return next((each for each in map(self.reference.read, parts_of(self.stated)) if each is not None), None)
+        row = self.stated.text.rstrip("| ").rpartition("| ")[2]
+        parts = (*parts_of(self.stated), *BOLD.findall(self.stated.text), row)
+        return next((each for each in map(self.reference.read, parts) if each is not None), None)
 
     @cached_property
     def pair(self) -> tuple[list[tuple[Fraction, ...]], list[tuple[Fraction, ...]]]:
@@ -152,7 +154,6 @@ class ListReference(Reference):
         Rule("unclear", "denies a list, or has several", "1, 2", "1, 2 or 1, 3", lambda it: denies(it.stated.text)),
         Rule("right", "is the inequality of the interval", "(3, 4]", "3 < x ≤ 4", _Series.is_its_relation),
         Rule("unclear", f"is an inequality; {NEEDS_MATH}", "(3, 4]", "3 < x ≤ 4", _Series.needs_algebra),
-        Rule("unclear", "is an inequality, and may be an interval", "(3, 4]", "3 < x ≤ 4", _Series.is_relation),
         Rule("right", "is the same text", "a: 1, b: 2", "a: 1\nb: 2", _Series.is_same_text),
         Rule("wrong", "is no list", "1, 2", "three", lambda it: not it.read),
         Rule("wrong", "counts something else", "3 apples, 5 pears", "3 pears, 5 apples", _Series.counts_others),
@@ -241,6 +242,8 @@ _BETWEEN_POINTS: Final = r"(?:[,;$\s]|and\b|\\(?:q?quad|[,;\s()]|text\s?\{\s?and
 _POINTS: Final = re.compile(rf"{_POINT.pattern}(?:{_BETWEEN_POINTS}{_POINT.pattern})+")
 # Those of the coordinates of a point: ``(x, y) = (3, 4)``.
 _NAMES: Final = re.compile(r"^[$\s]*\([A-Za-z, ]+\)\s*=\s*")
+# The sign of a question of several: ``a) 12 b) 7``.
+_QUESTIONS: Final = re.compile(r"(?:\A|[,;]?\s+)\(?[a-h][).:]\s+(?=[-$€£]{0,2}\d)")
 _POINTS_ASKED: Final = re.compile(r"(?i)\bordered (?=pair|triple|quad|tuple|n-)")
 # Between the solutions of an equation: ``x = 2 or x = 3``.
 _ROOTS: Final = re.compile(r"(?i)\b(?P<name>[a-z]\w{0,3}) ?= ?([^=,]{1,30}?)\$?,? (?:or|and) \$?(?P=name) ?= ?(.{1,60})")
@@ -264,6 +267,7 @@ def _sum(match: re.Match[str], sign: int) -> str:
 
 def _list_parts(text: str) -> list[str]:
     inside = LATEX_SPACE.sub(" ", re.sub(r"\\text\{([^{}]*)\}", r"\1", text.translate(QUOTES))).strip(" .\n*`")
+    inside = _QUESTIONS.sub(", ", inside) if re.match(r"\W{0,3}a[).:]\s", inside) else inside
     inside = re.sub(r"^[-*|\u2022]\s+|\s*\|$|^(?:[A-Za-z]+\s+)*[A-Za-z]+,\s+(?=[-\d])", "", inside)
     inside = _NAMES.sub("", inside)
     inside = re.sub(r"^[A-Za-z\s=,']*(?:[:=\u2192>]|\b(?:is|are)\b|'s\b)\s*|^[\w\s]* are (?=[-\d])", "", inside.rstrip("!"))

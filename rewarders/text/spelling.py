@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, any_of
 from tfgrpo.rewarders.text.lexer import UNITS
-from tfgrpo.rewarders.text.numbers import number_in_words, ordinal, roman
+from tfgrpo.rewarders.text.numbers import EMPHASIS, number_in_words, ordinal, roman
 from tfgrpo.rewarders.text.rules import OR, SHOWN
 
 TRIMMED: Final = " \t\n.,;:?\"'`*_()[]{}$\u2018\u2019\u201c\u201d\u00ab\u00bb\u201e"
@@ -143,6 +143,7 @@ _SUPERSCRIPT: Final = re.compile(r"(?:(?<=[^\W\d_])\^\{?(?=\d)|(?<=[^\W_])\^\{?(
 _DOTTED: Final = re.compile(r"(?i)\b(?:(?:[A-Z]\. ?)+[A-Z]\.|(?:[A-Z][a-z]?\.)+[A-Z]\b)")
 ORDINAL: Final = re.compile(r"\b(?:(?:[a-z]+ty[ -])?[a-z]*(?:th|first|second|third)|\d+(?:st|nd|rd|th))\b")
 _SPAN: Final = re.compile(r"(?:(?<=\d)|(?<=bc))( ?)(?:[-:]|\b(?:to|until|through)\b)\1(?=\d)")
+_UNIT_TWICE: Final = re.compile(r"(?<=\d)( ?(?:%|[^\W\d_]{1,12}))(?=(?: ?- ?| to )\d[\d.,]*\1(?!\w))")  # 10% to 15%
 _BETWEEN_TWO: Final = re.compile(r"\bbetween (?=\d)([^ ]{1,20}) and (?=\d)")
 # What is written or not: the protocol of a host, the ``v`` of a version, a dot of ``v.``, a paragraph sign.
 _DROPPED: Final = re.compile(
@@ -169,14 +170,15 @@ def is_form_of(one: str, other: str) -> bool:
 @lru_cache(maxsize=64)
 def comparable(text: str) -> str:
     """Return the plain form of a text with lists and ranges in one notation: ``a, b and c``, ``2 to 5``."""
-    listed = _NUMBERED_ENTRY.sub(", ", _LINE_OF_LIST.sub(", ", f"\n{text}")).lstrip(", ")
+    listed = _NUMBERED_ENTRY.sub(", ", _LINE_OF_LIST.sub(", ", EMPHASIS.sub(r"\1", f"\n{text}"))).lstrip(", ")
     listed = _DOTTED.sub(lambda match: re.sub(r"[. ]", "", match[0]), listed)
     bare = _DROPPED.sub("", plain(listed))
     bare = _NOTE.sub(lambda match: match[1] + "#b"[match[2] == "flat"], _SCRIPTS_MEET.sub(" ", bare))
     bare = _INITIAL.sub(lambda match: f"{match[1]} " if match[1] else f" {match[2]}r" if match[2] else match[3], bare)
     bare = _SPACED_UNIT.sub(lambda match: match[1] if match[1] in UNITS else match[0], bare)
+    bare = re.sub(r"(?<=\d) ?per ?cent\b", "%", bare)
     bare = re.sub(r"\b(?:less than|below|under) (?=\d)", "<", re.sub(r"(?<=[<>]) (?=\d)", "", bare))
-    bare = _SPAN.sub("-", _JOINED.sub(", ", _BETWEEN_TWO.sub(r"\1-", bare)))
+    bare = _SPAN.sub("-", _JOINED.sub(", ", _UNIT_TWICE.sub("", _BETWEEN_TWO.sub(r"\1-", bare))))
     for match in reversed([*_SHORT_YEAR.finditer(bare)]):  # years of a season; else months
         if match[2] < match[3] or (int(match[2]) + 1) % 100 == int(match[3]):
             century = int(match[1]) + (match[3] < match[2])
@@ -297,7 +299,7 @@ def code(text: str) -> str:
     """Return a telephone number, an account or a post code without what parts its signs; empty for another text."""
     digits = sum(map(str.isdigit, text)) if len(text) < SHOWN else 0
     parts = re.split(r"[ :-]+" if re.search("[a-z]", text) else r"[ ().:/-]+", text.strip("()"))
-    short = all(part.lstrip("+").isalnum() and (len(part) < 4 or re.search(r"\d", part)) for part in parts)
+    short = all(part.lstrip("+").isalnum() and (len(part) < 4 + (digits > 8) or re.search(r"\d", part)) for part in parts)
     return "".join(parts) if short and digits >= (2 if re.search("[a-z]", text) else 9) else ""
 
 
@@ -366,7 +368,6 @@ def may_be_same_person(name: str, wanted: str, written: str) -> bool:
     same = (nickname or _is_initial(few[0], many[0])) and all(any(_is_initial(each, one) for one in others) for each in few)
     capital = re.compile(r"[\"'(]*[^\W\d_a-z]|(?:v[ao]n|d[aei])$")
     is_name = all(map(capital.match, written.split())) and not re.match("(?:the|an?) ", wanted)
-    is_name = is_name or any(re.search(r" [a-z]\b| [js]r$", each) for each in untitled)
     return bool(is_name and last == surname and (same or (len(forenames) == 1 and re.fullmatch(TITLES, forenames[0]))))
 
 

@@ -38,13 +38,13 @@ class _Spelled(ReadAnswer["TextReference"]):
     def is_same_address(self) -> bool:
         return spelling.is_same_address(self.form, self.wanted)
 
-    def is_acronym(self) -> bool:
+    @property
+    def is_acronym(self) -> bool | None:
+        """Whether the answer is an acronym of the text; None where it may be, or the other way round."""
         answer, wanted = (MARKUP.sub("", each).strip(TRIMMED + "!") for each in (self.text, self.reference.text))
-        return len(answer) > len("UK") and spelling.is_acronym(answer, wanted)
-
-    def may_be_acronym(self) -> bool:
-        answer, wanted = (MARKUP.sub("", each).strip(TRIMMED + "!") for each in (self.text, self.reference.text))
-        return spelling.is_acronym(answer, wanted) or spelling.is_acronym(wanted, answer)
+        if spelling.is_acronym(answer, wanted):
+            return len(answer) > len("UK") or None
+        return None if spelling.is_acronym(wanted, answer) else False
 
     def has_other_order(self) -> bool:
         ours, theirs = (_LISTS.sub("", each).split(", ") for each in (self.form, self.wanted))
@@ -145,7 +145,7 @@ class _Mention(ReadAnswer["TextReference"]):
             return False
         wanted = re.escape(self.wanted)
         begins = rf"{wanted}(?:是|は|이|가|은|는|为)(?!\s?(?:错|錯|不|間違|아[니닙닌]))"
-        ends = rf"(?<!不)(?:[是为為は:은는、\s「\"]|^)\s*{wanted}(?:です|だ|입니다|이다|[。,\s」\"]|$)"
+        ends = rf"(?<!不)(?<!不是)(?:[是为為は:은는、\s「\"]|^)\s*{wanted}(?:です|だ|입니다|이다|[。,\s」\"]|$)"
         place = rf"[^,。;]*(?<!不)(?:在|[位设設]于|は|는|은) ?{wanted}(?:にあり?[るま]す?|에 있습니다)?\W*$"
         return bool(re.match(rf"{begins}|{place}", self.statement) or re.search(ends, self.statement))
 
@@ -233,8 +233,7 @@ class _Mention(ReadAnswer["TextReference"]):
             return False
         about = [stems(each) & question_stems for each in clauses]
         like = [at not in held and self.reference.has_like(each) for at, each in enumerate(clauses)]
-        since = {at: at - bool(at and not like[at - 1] and _SAME_SUBJECT.match(clauses[at])) for at in held}
-        support = max(len(about[at] | about[on]) + base.states_text(self.wanted, forms[at]) for at, on in since.items())
+        support = max(len(about[at]) + base.states_text(self.wanted, forms[at]) for at in held)
         return any(
             is_like and (_SETTLES.match(clauses[at]) or (len(about[at]) >= max(support, 1) and (at > held[-1] or not support)))
             for at, is_like in enumerate(like)
@@ -445,8 +444,8 @@ class TextReference(Reference):
         Rule("right", "is written alike", "Müller", "Mueller", lambda it: any(map(it.both, spelling.ALIKE))),
         Rule("right", "has a hyphen, or none", "email", "e-mail", _Spelled.is_joined),
         Rule("right", "is the number in the base asked for", "ff", "0xff", _Spelled.is_in_base, "What is 255 in base 16?"),
-        Rule("right", "is its acronym", "World Health Organization", "WHO", _Spelled.is_acronym),
-        Rule("unclear", "may be its acronym", "EU", "European Union", _Spelled.may_be_acronym),
+        Rule("right", "is its acronym", "World Health Organization", "WHO", lambda it: it.is_acronym),
+        Rule("unclear", "may be its acronym", "EU", "European Union", lambda it: it.is_acronym is None),
         Rule("right", "is short for it", "Mount Everest", "Mt. Everest", lambda it: spelling.is_short_for(it.form, it.wanted)),
         Rule("right", "is the same address", "http://abc.org/x", "abc.org/x/", _Spelled.is_same_address),
         Rule("right", "is the text without its preposition", "in the cell", "the cell", _Spelled.lacks_preposition),
@@ -518,18 +517,18 @@ class TextReference(Reference):
             others = [each for each in entered if not self.equals(each)]
             return len(others) < len(entered) and self._is_only_one(others, stated)
         below = stated.whole[stated.whole.rfind(stated.text) if stated.is_marked else 0 :] if {*"\n,"} & {*self.text} else ""
-        whole = (below.partition("\n\n")[0], stated.whole, only, only.replace("\n", "; "), *_LIST_BELOW.findall(stated.whole))
+        whole = (below.partition("\n\n")[0], stated.whole, only, only.replace("\n", "; "))
         forms = (comparable(each) for each in whole if len(each) < 20 * len(self.text))
         if comparable(self.text).replace(",", "") in (each.replace(",", "") for each in forms):
             return True
         last, *first = (_FOOTNOTE.sub("", _LINK.sub(link, part)) for part in parts_of(stated))
         for part in (last, *first):
             self._refuse_list(part)
-        held = self.equals(last) or (self._is_in_lines(first[0], last, stated) if first else self.is_in(last))
         rows = re.split(r"\n[ \t]*\|[-:| \t]+\n", stated.whole[-base.LONGEST_PART :])[-1].split("\n")  # below their head
         fields = [_FIELD.fullmatch(each) for each in rows if each.strip()]
         values = [each[1] for each in fields if each] if not stated.is_marked and all(fields) else []
-        held = held or (rows[0].startswith("|") and any(map(self.equals, values)))
+        held = self.equals(last) or (rows[0].startswith("|") and any(map(self.equals, values)))
+        held = held or (self._is_in_lines(first[0], last, stated) if first else self.is_in(last))
         return held and self._is_only_one(values, stated)
 
     def _is_only_one(self, values: Sequence[str], stated: Stated) -> bool:
@@ -580,7 +579,6 @@ class TextReference(Reference):
         bare, entries = MARKUP.sub("", part), comparable(self.text).count(", ")
         endings = [_STATED_LAST.match(each.rstrip(TRIMMED + "!")) for each in _CLAUSES.split(bare)]
         ends = {each["name"] for each in endings if each and len(each["name"].split()) < len(self.text.split()) + MOST_BARE}
-        ends = {each for each in ends if not entries or comparable(each).count(", ") <= entries}
         lists = entries and ("," not in self.text or self.text.islower())  # but no company, no address
         alike = dict.fromkeys((*(() if lists else spelling.written_alike(self.text, bare)), *ends))
         asks, unsure = one_spelling(last_question(self.prompt)) if alike else "", ""
@@ -632,7 +630,6 @@ def _shape(text: str) -> tuple[bool, bool, bool]:
 _FIELD: Final = re.compile(r"\W*[A-Za-z][\w ]{0,30}\W*[:|]\s+(\S+(?: [^\s|]+){0,4})(?: \|)?")
 _NAMED_NUMBER: Final = re.compile(r"[^\d:,\n]+[:,] \W?\d[^:\n]*")  # Berlin: 3.6 million
 _FENCED: Final = re.compile(r"(?ms)^```[\w+-]*[ \t]*\n(.*?)\n[ \t]*```[ \t]*$")
-_LIST_BELOW: Final = re.compile(r":\s*((?:\n[ \t]*(?:[-*\u2022]|\d+[.)])[ \t][^\n]*){2,})\Z")
 # A text in single quotes, of which the last one is no possessive: ``'Friends'``.
 _IN_QUOTES: Final = re.compile(r"(?<!\w)'(\w(?:[^'\n]|(?<=\w)'(?=\w))*)'(?!\w)")
 # A question for several things in no order: ``Between which two countries``.
@@ -682,7 +679,6 @@ _LISTS: Final = re.compile(r"^[\w ]{1,40} (?:are|includes?)(?:: ?| )")
 _SETTLES: Final = re.compile(
     r"(?i)\W*(?:(?:so|thus|therefore|hence|overall|finally|in fact)\b|[^.;]{0,30}\bthe (?:right|correct|name)[ ,]+\w)"
 )
-_SAME_SUBJECT: Final = re.compile(r"(?i)(?:it|he|she|they|this|that|these)\b")
 _STATED_LAST: Final = re.compile(
     rf"(?i).*(?:{VERB.pattern}|=|\b(?:by|in|at|hence|thus)\b|:) (?:(?:the|an?|in|at|by) )?(?P<name>\S.*)$"
 )
