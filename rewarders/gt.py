@@ -24,12 +24,12 @@ from pydantic.dataclasses import dataclass
 
 from tfgrpo.rewarders.options import Name, NonNegative, Options, Texts, accepts, refusal
 from tfgrpo.rewarders.scorer import NO_REFERENCE, Abstained, GraderInput, ItemScorer, Verdict, answer_text, field_of, references
-from tfgrpo.rewarders.text.answers import ORDER_ASKED, SEVERAL_ASKED, bare_reference, is_order_free, stated_answer
+from tfgrpo.rewarders.text.answers import SEVERAL_ASKED, bare_reference, is_order_free, stated_answer
 from tfgrpo.rewarders.text.base import Reference
 from tfgrpo.rewarders.text.choices import JOINED_LETTERS, SEVERAL_LETTERS, ChoiceReference, ChoicesReference, letter_of
 from tfgrpo.rewarders.text.formulas import NEEDS_MATH, FormulaReference, is_formula
 from tfgrpo.rewarders.text.labels import TRUTH, TRUTH_ABROAD, LabelReference, LabelsReference
-from tfgrpo.rewarders.text.lexer import DecimalMark
+from tfgrpo.rewarders.text.lexer import MAGNITUDES, UNITS, DecimalMark
 from tfgrpo.rewarders.text.moments import SLASHED, DateOrder
 from tfgrpo.rewarders.text.numbers import reference_number
 from tfgrpo.rewarders.text.options import LETTERS, ends_in_numbered_options, field_asked_for, options_of
@@ -204,7 +204,7 @@ class GroundTruth(Options, Comparing):
 
     def _textual(self, bare: str, options: Mapping[str, str], prompt: str) -> Reference:
         if self.match == "label":
-            return self._labelled(bare, prompt)
+            return self._labelled(bare)
         if self.match == "choice":
             numbered = "1" in options
             if numbered and not re.fullmatch(r"\(?[A-J]\)?", bare):
@@ -216,14 +216,12 @@ class GroundTruth(Options, Comparing):
             return PairReference(bare)
         return TextReference(bare) if self.match == "text" else ExactReference(bare, self.match == "normalized")
 
-    def _labelled(self, bare: str, prompt: str) -> Reference:
+    def _labelled(self, bare: str) -> Reference:
         labels = [*map(plain, self.labels)]
         several = [bare] if plain(bare) in labels else _SEVERAL.split(bare)
         if not all(plain(each) in labels for each in several):
             raise RewardError(f"the reference {shown(bare)} is none of the labels")
         truths = next((each for each in (TRUTH, TRUTH_ABROAD) if {*labels} <= {*each}), {})
-        if len(several) > 1 and ORDER_ASKED.search(prompt):
-            return read_reference(bare, self.decimal, Fraction(0), {}, self.equal, prompt=prompt)
         if len(several) > 1:
             return LabelsReference(bare, self.labels, several=tuple(several))
         return LabelReference(bare, self.labels, truths)
@@ -376,7 +374,10 @@ def read_column(references: Sequence[str], most_labels: int = _MOST_LABELS) -> C
         kind = "long texts"
     elif not any(reference_number(text) is not None or is_formula(text) for text in texts):
         kind = "texts"
-    return ColumnReading(kind, total, decimal, dates=_order_of_dates(texts))
+    dates = [each for each in map(SLASHED.fullmatch, texts) if each and "." not in each[0]]
+    # The month comes first where the other part can only be a day.
+    days = [any(int(each[part]) > 12 for each in dates) for part in ("one", "two")]
+    return ColumnReading(kind, total, decimal, dates="" if days[0] == days[1] else "day" if days[0] else "month")
 
 
 def _are_sets(texts: Sequence[str]) -> bool:
@@ -403,17 +404,12 @@ def _labels_of(texts: Sequence[str], most: int) -> tuple[str, ...]:
     return frequent if short and (few or truth) else ()
 
 
-def _order_of_dates(texts: Sequence[str]) -> DateOrder:
-    """Return what comes first in the slashed dates of a column: the month, where some other part can only be a day."""
-    dates = [each for each in map(SLASHED.fullmatch, texts) if each and "." not in each[0]]
-    days = [any(int(each[part]) > 12 for each in dates) for part in ("one", "two")]
-    return "" if days[0] == days[1] else "day" if days[0] else "month"
-
-
 def _are_codes(texts: Sequence[str]) -> bool:
-    """Return whether what looks like numbers is none: ``007``, ``3.10`` next to ``3.1`` or ``3.1.4``, ``120/80`` or ``4/4``."""
+    """Return whether what looks like numbers is none: ``007``, ``3.10`` next to ``3.1`` or ``3.1.4``, ``120/80``, ``12A``."""
     if all(re.fullmatch(r"\d+", text) for text in texts):
         return any(re.fullmatch(r"0\d+", text) for text in texts)
+    if texts and all(re.fullmatch(r"\d+[A-Z]|#[\dA-Fa-f]+", text) for text in texts):
+        return any(text[-1] not in UNITS and text[-1].lower() not in MAGNITUDES for text in texts)
     if texts and all(map(_PAIR.fullmatch, texts)):
         reduced = (gcd(*map(int, text.split("/"))) == 1 for text in texts)
         return 3 * sum(reduced) < 2 * len(texts)
