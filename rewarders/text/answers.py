@@ -115,6 +115,8 @@ _REMARK_LINE: Final = re.compile(
     r"(?i)\[\d+\][: ]|【(?!答案|正确答案)\w{2,4}】|\W{0,4}(?:(?:check|verification|proof|note|sources?|explanation)\W{0,3}:"
     r"|\([^()]*[a-z]{3,} [a-z][^()]*\)\W*$)"
 )
+# A matrix, of whatever lines: one formula.
+_ENVIRONMENT: Final = re.compile(r"\\begin\{(\w*matrix|array|cases)\}[^$]{0,2000}?\\end\{\1\}")
 # Where another part begins: ``B。【解析】…``.
 _REMARK_HEADING: Final = re.compile(r"(?<=\S)(?=【(?!答案|正确答案)\w{2,4}】)")
 # What follows the token that ends a reply, and that token: ``B</s>``.
@@ -231,6 +233,7 @@ def stated_answer(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
         return None
     tail = rest[-LOOKED_AT:].replace("\r\n", "\n").replace("\r", "\n").strip()
     tail = _ENDED.sub("", _STRUCK.sub("", tail)).strip() or tail
+    tail = _ENVIRONMENT.sub(lambda block: " ".join(block[0].split()), tail) if "\\begin" in tail else tail
     tail = _REMARK_HEADING.sub("\n", tail) if "】" in tail else tail
     before, *more = _NEXT_QUESTION.split(tail, 1)
     bare = "\n" not in before and len(before.split()) <= MOST_BARE and before[-1:] not in ":!"

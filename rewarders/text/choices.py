@@ -165,7 +165,7 @@ class _Letters(ReadAnswer["ChoiceReference"]):
 
     def _excepts(self, text: str, start: int, end: int) -> bool:
         """Return whether an option is denied by what the question asks, not as an answer: ``not a fruit``, not ``is wrong``."""
-        if not is_denied(text, start, end):
+        if not is_denied(text, start, end) or _REJECTS.search(text[:start]):
             return False
         predicate = _PREDICATE.match(text, end)
         words = stems(predicate[1]) - {"not", "the"} if predicate else set()
@@ -276,6 +276,8 @@ class ChoiceReference(OptionReference):
 _SMALL_OPTIONS: Final = re.compile(r"(?m)^[ \t>*-]*[(\[]?a[.):\]]\s*\S")
 # A letter alone, beside options that the question shows with small ones; ``a`` not before a word.
 _SMALL_LETTER: Final = re.compile(r"(?<![\w'’.^*/+=-])(?:[b-hj]|[ai](?=\W*$|[;,.:)]))(?![\w'’^*/+=-]|\.\w| ?[=+*/<>^]|\()")
+# What denies that an option is the answer, and nothing of the option.
+_REJECTS: Final = re.compile(r"(?i)(?:\bnot|n't) (?:\w+ )?$")
 # What is said of an option.
 _PREDICATE: Final = re.compile(
     r"(?i)\W*(?:is|are|was|were|do|does|did|can|would|will)(?:n't| not)?\b((?:(?! but )[^.,;!?\n])*)"

@@ -14,6 +14,7 @@ from tfgrpo.rewarders.text.base import LONGEST_PART, Reference, parts_of
 from tfgrpo.rewarders.text.choices import SEVERAL_LETTERS, WORD, ChoiceReference, ChoicesReference, OptionReference, letter_of
 from tfgrpo.rewarders.text.rules import NEGATION, RELATED, STEM, Compared, is_denied, shown
 from tfgrpo.rewarders.text.spelling import NAMES_OF_DAYS, is_form_of, plain, without_accents
+from tfgrpo.stores.errors import RewardError
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,14 @@ class LabelReference(OptionReference):
     def wanted(self) -> str:
         """The key of the label."""
         return self._key(self.text)
+
+    def _compare(self, stated: Stated) -> Compared:
+        compared = super(LabelReference, self)._compare(stated)  # with slots the class that a bare super means is another one
+        answer = self._spelled(stated.text[:LONGEST_PART], idle=False)
+        has_idle = answer != self._spelled(answer) and self._readings.pattern.search(answer)
+        if not (compared.right or compared.states or self.is_truth) and (has_idle or self._inflected(answer, loosely=True)):
+            raise RewardError(f"{shown(answer)} may name a label in another form")  # it does not entail that
+        return compared
 
     def _parts(self, stated: Stated) -> list[str]:
         entries = written_value(stated.text if stated.is_marked else stated.whole)
@@ -106,11 +115,9 @@ class LabelReference(OptionReference):
         """Return the labels that a statement names, and those that it denies."""
         named: set[str] = set()
         denied: set[str] = set()
-        matches = [*self._readings.pattern.finditer(statement)]
+        matches, clear = [*self._readings.pattern.finditer(statement)], statement
         for match in matches:
             word, (start, end) = match[0], match.span()
-            # What is in a label before it denies nothing: not applicable, rejected.
-            before = statement[:start] if self.is_truth else self._readings.pattern.sub("xx", statement[:start])
             # A word may say yes or no by the way, as in "the correct year".
             judges = self.is_truth and word in ("correct", "incorrect") and (matches[1:] or word not in map(plain, self.labels))
             no_idea = word == "no" and re.match(r"\s+(?!(?:is|or|and)\b)[a-z]", statement[end:])
@@ -119,8 +126,9 @@ class LabelReference(OptionReference):
             key = self._readings.forms[word]
             if judges and _ERROR_ASKED.search(last_question(self.prompt)):  # then correct says no
                 key = {"yes": "no", "no": "yes"}[key]
-            place = (before + statement[start:], len(before), len(before) + end - start)
-            (denied if _NO_SIGN.search(statement[:start]) or is_denied(*place) else named).add(key)
+            (denied if _NO_SIGN.search(statement[:start]) or is_denied(clear, start, end) else named).add(key)
+            # What is in a label denies no other behind it: not applicable, rejected.
+            clear = clear if self.is_truth else clear[:start] + "x" * (end - start) + clear[end:]
         return frozenset(named), frozenset(denied)
 
     def _predicated(self, statement: str) -> frozenset[str]:
@@ -141,12 +149,13 @@ class LabelReference(OptionReference):
         named = self.is_truth or plain(stated.text) in self._readings.keys  # "not applicable (N/A)"
         return not named and Reference.is_denied_in(self, stated)
 
-    def _inflected(self, statement: str) -> frozenset[str]:
+    def _inflected(self, statement: str, *, loosely: bool = False) -> frozenset[str]:
         """Return the labels that a short statement has in another form: ``supported`` for ``SUPPORTS``, ``nontoxic``."""
         tight = {re.sub(r"\W|_", "", label): key for label, key in self._readings.keys.items() if len(label) > STEM}
         if squeezed := tight.get(re.sub(r"\W|_", "", statement)):
             return frozenset({squeezed})
-        if len(statement.split()) > 8 or re.search(rf"\w[_./:]\w|\b(?:nothing|none|nobody)\b|{NEGATION.pattern}", statement):
+        long = len(statement.split()) > 8 or re.search(rf"\w[_./:]\w|{NEGATION.pattern}", statement)
+        if (long and not loosely) or re.search(r"\b(?:nothing|none|nobody)\b", statement):
             return frozenset()
         shared = {label.rpartition(" ")[2] for label in self._readings.keys}
         heads = {label.rpartition(" ")[0]: key for label, key in self._readings.keys.items()} if len(shared) == 1 else {}
@@ -159,16 +168,16 @@ class LabelReference(OptionReference):
             forms = [next((each for each in words if is_form_of(each[0], word)), None) for word in own]
             matches = [each for each in forms if each is not None]
             same = len(matches) < len(own) or [each[0] for each in matches] == own
-            if not same and not is_denied(statement, *matches[-1].span()):
+            if not same and (loosely or not is_denied(statement, *matches[-1].span())):
                 held[key] = len(own)
         return frozenset(key for key, size in held.items() if size == max(held.values()))
 
-    def _spelled(self, part: str) -> str:
+    def _spelled(self, part: str, *, idle: bool = True) -> str:
         """Return the plain form of a part with the words of each label parted by spaces, without words that may say nothing."""
         borders = rf"(?<=[{UNSPACED}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{UNSPACED}])"
-        bare = _BY_THE_WAY.sub(" ", part)
+        bare = _BY_THE_WAY.sub(" ", part) if idle else part
         several = len({*self._readings.pattern.findall(plain(bare))}) > 1
-        bare = self._readings.idle.sub(lambda it: f"-{it[0]}" if several or not it["either"] else it[0], bare)
+        bare = self._readings.idle.sub(lambda it: f"-{it[0]}" if several or not it["either"] else it[0], bare) if idle else bare
         statement = plain(re.sub(borders, " ", _ASIDE.sub("", bare if re.search(r"\w", bare) else part)))
         spaced = sorted((name for name in self._readings.forms if " " in name), key=len, reverse=True)
         written = "|".join(re.escape(name).replace(r"\ ", "[ _-]") for name in spaced) or "(?!)"

@@ -71,13 +71,15 @@ _BESIDE: Final = re.compile(
 _WORD_BEFORE: Final = re.compile(r"\D*?(?P<word>[^\W\d_]+)[ \t(:,-]{0,3}(?=[+-]?\d)")
 # Behind any other word a number is a part of a name, unless a unit follows.
 _VALUE_FOLLOWS: Final = re.compile(any_of("before values"), re.IGNORECASE)
+# German has capitals: 5 Tage, but neither 48 Hours nor 50 Cent.
+_MEASURES: Final = "|".join(name.title() for name, unit in UNITS.items() if len(name) > 3 and name[-1] != "s" != unit != "cent")
 # "12 Angry Men", "20th century" and 0xff are no values; "12 Euro" is.
 _NAMED_BY_NUMBER: Final = re.compile(
     r"\b0[xX][\da-fA-F]+|\d-[A-Z]{2}|\d(?:st|nd|rd|th)[ ]\w|§|\d:[ ]|[a-z][ ](?:once|twice|\w+[ ]times[ ]|daily|weekly)"
     r"|^[A-Z]\w+(?: [A-Z]\w+)*, (?:in|who|which)\b[\w ]* \d|^[Aa]n? (?:\w+ )+circa "
     r"|[A-Za-z]\)\d|^[A-Z][a-z]*\. \d+ [A-Z]{2}|^[2-6][GD]$"
     r"|\w\W{1,3}\((?:1[5-9]|20)\d\d\)\W*$"
-    r"|\d(?:-|[ \t]+)(?!(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?\b)(?P<noun>[A-Z][a-z]{2,})"
+    rf"|\d(?:-|[ \t]+)(?!(?:(?:Euro?|Dollar|Prozent|Grad|Celsius|Mio|Mrd)s?|{_MEASURES})\b)[A-Z][a-z]{{2}}"
 )
 # Code, commands and addresses, and two measures: xs[-1], timeout=30, head -n 5, 120/80 mmHg.
 _CODE: Final = re.compile(
@@ -191,11 +193,7 @@ def _is_name(text: str) -> bool:
     """Return whether the digits of a text belong to a name or a structure: ``Apollo 11``, ``50 Cent``, ``{"age": 2}``."""
     hyphenated = re.search(r"\d-([a-z]+)", text)  # 2-methylpropane, but not a 2-year term
     joined = hyphenated and hyphenated[1] not in UNITS
-    named = _NAMED_BY_NUMBER.search(text)
-    noun = (named and named["noun"]) or "s"
-    # German has capitals: 5 Tage, but neither 48 Hours nor 50 Cent.
-    measured = noun[-1] != "s" and TO_BASE.get(UNITS.get(noun.lower(), ""), ("$",))[0] not in MONEY
-    if joined or re.match(r"[{\[].*['\"]", text) or (named and not measured) or _CODE.search(text):
+    if joined or re.match(r"[{\[].*['\"]", text) or _NAMED_BY_NUMBER.search(text) or _CODE.search(text):
         return True
     word = _WORD_BEFORE.match(re.sub(r"\\[dtc]?frac", " ", text))
     if word is None or _VALUE_FOLLOWS.fullmatch(word["word"]):

@@ -52,8 +52,7 @@ class _Series(ReadAnswer["ListReference"]):
 
     @cached_property
     def read(self) -> ListReference | None:
-        row = self.stated.text.rstrip("| ").rpartition("| ")[2]
-        parts = (*parts_of(self.stated), *BOLD.findall(self.stated.text), row)
+        parts = (*parts_of(self.stated), *BOLD.findall(self.stated.text), self.stated.text.rstrip("| ").rpartition("| ")[2])
         return next((each for each in map(self.reference.read, parts) if each is not None), None)
 
     @cached_property
@@ -154,6 +153,7 @@ class ListReference(Reference):
         Rule("unclear", "denies a list, or has several", "1, 2", "1, 2 or 1, 3", lambda it: denies(it.stated.text)),
         Rule("right", "is the inequality of the interval", "(3, 4]", "3 < x ≤ 4", _Series.is_its_relation),
         Rule("unclear", f"is an inequality; {NEEDS_MATH}", "(3, 4]", "3 < x ≤ 4", _Series.needs_algebra),
+        Rule("unclear", "is an inequality, and may be an interval", "(3, 4]", "3 < x ≤ 4", _Series.is_relation),
         Rule("right", "is the same text", "a: 1, b: 2", "a: 1\nb: 2", _Series.is_same_text),
         Rule("wrong", "is no list", "1, 2", "three", lambda it: not it.read),
         Rule("wrong", "counts something else", "3 apples, 5 pears", "3 pears, 5 apples", _Series.counts_others),

@@ -236,6 +236,7 @@ ABOUT: Final = re.compile(
     r"\b(?:(?:asked|question) about|wrong answer|(?:some|others|many|people)(?: \w+)? (?:say|think|believe|confuse)"
     r"|(?<!which)(?<!that)(?<!it)(?<!this) is the (?:correct |right )?answer)\b"
 )
+ASKS: Final = r"(?:is|are|was|were|d(?:o|oes|id)|(?:c|sh|w)ould|shall|can)\b"
 ABOUT_IT: Final = r"\b(?:(?:asks?|asked|question) (?:is )?about|(?:search|look)(?:ing)? (?:up|for))\b"
 # A text that says that there is nothing, or that it is not known.
 _ABSENT: Final = re.compile(
@@ -316,9 +317,6 @@ def as_asked(statement: str, prompt: str) -> str:
         return bare if stems(bare) <= words and not NEGATION.search(statement[: match.start()]) else match[0]
 
     return _COMPARED.sub(uncompared, statement)
-
-
-ASKS: Final = r"(?:is|are|was|were|d(?:o|oes|id)|(?:c|sh|w)ould|shall|can)\b"
 
 
 def is_denied(text: str, start: int, end: int) -> bool:

@@ -368,6 +368,7 @@ def may_be_same_person(name: str, wanted: str, written: str) -> bool:
     same = (nickname or _is_initial(few[0], many[0])) and all(any(_is_initial(each, one) for one in others) for each in few)
     capital = re.compile(r"[\"'(]*[^\W\d_a-z]|(?:v[ao]n|d[aei])$")
     is_name = all(map(capital.match, written.split())) and not re.match("(?:the|an?) ", wanted)
+    is_name = is_name or any(re.search(r" [a-z]\b| [js]r$", each) for each in untitled)
     return bool(is_name and last == surname and (same or (len(forenames) == 1 and re.fullmatch(TITLES, forenames[0]))))
 
 

@@ -579,6 +579,7 @@ class TextReference(Reference):
         bare, entries = MARKUP.sub("", part), comparable(self.text).count(", ")
         endings = [_STATED_LAST.match(each.rstrip(TRIMMED + "!")) for each in _CLAUSES.split(bare)]
         ends = {each["name"] for each in endings if each and len(each["name"].split()) < len(self.text.split()) + MOST_BARE}
+        ends = {each for each in ends if not entries or comparable(each).count(", ") <= entries}
         lists = entries and ("," not in self.text or self.text.islower())  # but no company, no address
         alike = dict.fromkeys((*(() if lists else spelling.written_alike(self.text, bare)), *ends))
         asks, unsure = one_spelling(last_question(self.prompt)) if alike else "", ""
