@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, Stated, conclusion_of, in_words, last_question, written_value
 from tfgrpo.rewarders.text.base import LONGEST_PART, Reference, parts_of
 from tfgrpo.rewarders.text.choices import SEVERAL_LETTERS, WORD, ChoiceReference, ChoicesReference, OptionReference, letter_of
-from tfgrpo.rewarders.text.rules import NEGATION, RELATED, STEM, Compared, is_denied, shown
+from tfgrpo.rewarders.text.rules import NEGATION, RELATED, STEM, Compared, denies, is_denied, shown
 from tfgrpo.rewarders.text.spelling import NAMES_OF_DAYS, is_form_of, plain, without_accents
 from tfgrpo.stores.errors import RewardError
 
@@ -206,6 +206,8 @@ class LabelsReference(LabelReference):
         bold = [*filter(None, map(self.whole, re.findall(r"\*\*([^*\n]+?):?\*\*", stated.whole)))]  # entries with reasons
         parts = [", ".join(bold)] if bold and not stated.is_marked else parts_of(stated, self._alone)
         for part in parts:
+            if denies(part) and not any(map(denies, self.labels)):
+                raise RewardError(f"{shown(part)} denies some, or has others")
             if named := self._mentioned(self._spelled(in_words(part)))[0]:
                 return Compared(named == {*map(self._key, self.several)}, shown(part))
         return Compared(False, f"{shown(stated.text)}, which names none", states=False)

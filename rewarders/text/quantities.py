@@ -55,8 +55,6 @@ class _Numeric(ReadAnswer["NumberReference"]):
         if number is None:
             return False
         ours = _kind_of(number)
-        if ours != "%" and re.search(rf"\b(?:is|are|was|were)(?: now| only)? {re.escape(number.text)}", self.text):
-            return False
         if _kind_of(self.wanted):
             counts = re.search(rf"(?<![\d.,]){re.escape(number.text)} [a-z]{{3,}}s\b", self.stated.whole)
             return ours != _kind_of(self.wanted) if ours else counts is not None and not self.wanted.percent
@@ -68,6 +66,9 @@ class _Numeric(ReadAnswer["NumberReference"]):
         line = NumberLine.of(text)
         ours = [each.number for each in line.tokens if _kind_of(each.number) == _kind_of(self.wanted)]
         is_part = any(each.part or line.relation(each) for each in line.tokens)  # of a range, or a bound
+        # What something is said to be behind it: it was 5 g, now it is 12 units.
+        others = [each for each in line.tokens if ours and each.number not in ours and each.start > text.rfind(ours[-1].text)]
+        is_part |= any(re.search(r"\b(?:is|are) (?:now |only )?$", line.text[: each.start]) for each in others)
         if len({each.value for each in ours}) != 1 or is_part or _RANGE.search(text):
             return None
         return ours[0] if self.equals(ours[0]) or ours[0].text not in self.reference.prompt else None

@@ -242,8 +242,6 @@ _BETWEEN_POINTS: Final = r"(?:[,;$\s]|and\b|\\(?:q?quad|[,;\s()]|text\s?\{\s?and
 _POINTS: Final = re.compile(rf"{_POINT.pattern}(?:{_BETWEEN_POINTS}{_POINT.pattern})+")
 # Those of the coordinates of a point: ``(x, y) = (3, 4)``.
 _NAMES: Final = re.compile(r"^[$\s]*\([A-Za-z, ]+\)\s*=\s*")
-# The sign of a question of several: ``a) 12 b) 7``.
-_QUESTIONS: Final = re.compile(r"(?:\A|[,;]?\s+)\(?[a-h][).:]\s+(?=[-$€£]{0,2}\d)")
 _POINTS_ASKED: Final = re.compile(r"(?i)\bordered (?=pair|triple|quad|tuple|n-)")
 # Between the solutions of an equation: ``x = 2 or x = 3``.
 _ROOTS: Final = re.compile(r"(?i)\b(?P<name>[a-z]\w{0,3}) ?= ?([^=,]{1,30}?)\$?,? (?:or|and) \$?(?P=name) ?= ?(.{1,60})")
@@ -267,7 +265,6 @@ def _sum(match: re.Match[str], sign: int) -> str:
 
 def _list_parts(text: str) -> list[str]:
     inside = LATEX_SPACE.sub(" ", re.sub(r"\\text\{([^{}]*)\}", r"\1", text.translate(QUOTES))).strip(" .\n*`")
-    inside = _QUESTIONS.sub(", ", inside) if re.match(r"\W{0,3}a[).:]\s", inside) else inside
     inside = re.sub(r"^[-*|\u2022]\s+|\s*\|$|^(?:[A-Za-z]+\s+)*[A-Za-z]+,\s+(?=[-\d])", "", inside)
     inside = _NAMES.sub("", inside)
     inside = re.sub(r"^[A-Za-z\s=,']*(?:[:=\u2192>]|\b(?:is|are)\b|'s\b)\s*|^[\w\s]* are (?=[-\d])", "", inside.rstrip("!"))
