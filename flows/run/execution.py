@@ -312,8 +312,7 @@ def open_session(prepared: Prepared, observer: Observer, fan_out: RunGroups, *, 
     context = replace(run_context(plan, run_id, plan.paths.run(run_id).root, plan.settings.task_id), labels=labels)
     telemetry = configure(context.telemetry, os.environ)  # refuses an invalid OTEL endpoint, before a directory is made
     journal = refuse_damage(context, prepared)
-    ids = earlier["in_force"]["experience_ids"] if earlier else None
-    in_force, outdated = starting_library(plan, ids)
+    in_force, outdated = starting_library(plan, earlier["in_force"]["experience_ids"] if earlier else None)
     task = plan.paths if request.replay is None else _replay_task(plan.paths, run_id)
     context = _context(context, prepared, task.run(run_id), clock)
     with ExitStack() as undo:  # until all is open: after that the caller closes it
@@ -409,8 +408,7 @@ def _night_fields(prepared: Prepared) -> dict[str, Any]:
     nights = (run for run in runs_of(plan.paths) if run.night is not None and run.simulated == plan.simulated)
     if (last := next(nights, None)) is not None:
         before = ManifestFile(plan.paths.run(last.run_id).manifest).read().get("items")
-        changed = before and _items_changed(before, items)
-        fields |= {"night_before": last.run_id, "items_changed": changed}
+        fields |= {"night_before": last.run_id, "items_changed": before and _items_changed(before, items)}
     return fields
 
 
