@@ -66,6 +66,7 @@ _CALL: Final = re.compile(
 BOX: Final = re.compile(r"\\f?box(?:ed)?[ \t]{0,3}\{")
 _BETWEEN_BOXES: Final = re.compile(BOX.pattern + r"[^{}]*(?:\{[^{}]*\}[^{}]*)*\}")
 _MOST_BOXES: Final = 9
+_MOST_SENTENCES: Final = 99
 # What there is between boxes, but for words and commas.
 _JOINS: Final = re.compile(r"\\(?:q?quad|text|[\[\](), ])|[ ${}]")
 # What makes two boxes one answer: ``x = \boxed{1}, \boxed{2}``.
@@ -90,7 +91,7 @@ _SENTENCE_END: Final = re.compile(
 )
 _ABBREVIATION: Final = re.compile(r"\b(?:[A-Z]|St|Mt|Ft|Dr|Mr|Mrs|Ms|Prof|Gen|Lt|Col|Sgt|Jr|Sr|vs)\.$")
 _WORDS_OF_LATEX: Final = re.compile(r"^\$?\\(?:text|mathrm|textbf|mathbf)\s?\{([^{}]*)\}\$?$")
-FENCED: Final = re.compile(r"(?s)(?P<fence>`{3,9})(?!`)[\w+-]*(?P<inside>(?:(?!(?P=fence)).)*)(?P=fence)")
+FENCED: Final = re.compile(r"(?s)(?P<fence>`{3,9})(?!`)[\w+-]*+(?P<inside>(?:(?!(?P=fence)).)*)(?P=fence)")
 OBJECT_LAST: Final = re.compile(r"(?<=[:\n])[ \t]*(?:```\w*\s*)?(?P<inside>\{[^{}]*\})[ \t\n]*(?:```[ \t]*)?\Z")
 """An object behind words, as the last thing: ``Here is the JSON: {"answer": 42}``."""
 # A program with something below: its ``answer = 6 * 7`` states nothing.
@@ -110,10 +111,10 @@ _FIELD: Final = re.compile(
 )
 UNESCAPED: Final = str.maketrans({"\f": r"\f", "\b": r"\b", "\t": r"\t", "\r": r"\r"})
 r"""Commands of LaTeX that a model wrote without a second backslash are control characters in JSON: ``\frac``, ``\text``."""
-_FENCE_LINE: Final = re.compile(r"[ \t]*(?:```[\w+-]*|~~~[\w+-]*|\$\$|\\\[|\\\]|[-*_=|: \t]{3,}|</[a-z]\w*>)[ \t]*")
+_FENCE_LINE: Final = re.compile(r"[ \t]*+(?:```[\w+-]*|~~~[\w+-]*|\$\$|\\\[|\\\]|</[a-z]\w*>)[ \t]*+|[-*_=|: \t]{3,}+")
 _REMARK_LINE: Final = re.compile(
     r"(?i)\[\d+\][: ]|【(?!答案|正确答案)\w{2,4}】|\W{0,4}(?:(?:check|verification|proof|note|sources?|explanation)\W{0,3}:"
-    r"|\([^()]*[a-z]{3,} [a-z][^()]*\)\W*$)"
+    r"|\((?=[^()]*[a-z]{3} [a-z])[^()]*+\)\W*$)"
 )
 # A matrix, of whatever lines: one formula.
 _ENVIRONMENT: Final = re.compile(r"\\begin\{(\w*matrix|array|cases)\}[^$]{0,2000}?\\end\{\1\}")
@@ -334,7 +335,7 @@ def in_a_sentence(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
     "Is not …" states none, unless a label is ``not spam``; neither does "is correct" beside another text, unless a label is.
     """
     denied, judged = (any(map(pattern.match, labels)) for pattern in (_LABEL_NOT, _JUDGED))
-    for match in reversed([*_SENTENCE.finditer(text)]):
+    for match in reversed([*_SENTENCE.finditer(text)][-_MOST_SENTENCES:]):
         rest = _BLANK.sub("", text[match.end() :])
         if _OF_ANOTHER.search(text[max(0, match.start() - 32) : match.start()]):
             continue

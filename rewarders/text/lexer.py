@@ -25,7 +25,7 @@ CURRENCY: Final = "$€£¥₹₩₽₺₪฿₫₴₦₱"
 _SEPARATORS: Final = ", \u00a0\u2009\u202f'\u2019_"
 _DIGITS: Final = (
     rf"(?:[1-9]\d{{0,2}}(?:(?P<sep>[{_SEPARATORS}])\d{{3}}(?:(?P=sep)\d{{3}})*(?!\d)|(?:\.\d{{3}}){{2,}}(?!\d))"
-    r"|[1-9]\d?(?:,\d\d)+,\d{3}(?!\d)|\d+)"  # 1,00,000 as in India
+    r"|[1-9]\d?(?:,\d\d){1,9},\d{3}(?!\d)|\d+)"  # 1,00,000 as in India
 )
 MAGNITUDES: Final = {name: size for names, size in VOCABULARY["magnitudes"].items() for name in names.split()}
 _NUMBER: Final = re.compile(
@@ -92,7 +92,7 @@ _UNIT: Final = re.compile(
     r"[ \t*$\\-]{0,3}(?:(?P<degree>square|sq\.?|cubic)[ -])?"
     r"(?:(?P<nation>U\.S\.|US|Hong[ ]Kong|New[ ]Zealand|Singapore|[A-Z]\w*(?:an|ish|ese|ch|ss))[ ]"
     r"(?=(?:dollar|pound|rupee|franc|peso|yen|dinar|crown|krone)s?\b))?"
-    rf"(?P<unit>[°‰¢{CURRENCY}]\s?[CF]?|(?:R|US|[AC])\$|(?:A\.D|C\.E|B\.C(?:\.E)?)\.|[A-Za-zµ\u00c0-\u024f\u03bc\u03a9\u2126]+?)"
+    rf"(?P<unit>[°‰¢{CURRENCY}]\s?[CF]?|(?:R|US|[AC])\$|(?:A\.D|C\.E|B\.C(?:\.E)?)\.|[A-Za-zµ\u00c0-\u024f\u03bc\u03a9\u2126]{{1,30}}?)"
     r"(?P<own>[ \t}$]{0,2}\^[23]|(?<=m)[23]|[²³]| squared| cubed)?(?:[ \t]?(?:/|(?:per|an?|each)\b)[ \t]?(?P<per>[A-Za-z]+)"
     r"(?:[ ]?(?P<power>\^[23]|[23²³]|squared))?|[ \t·]?(?P<inverse>[A-Za-z]+)(?:\^-|\u207b)(?P<times>[1-3¹²³]))?(?!\w)"
 )
@@ -182,7 +182,7 @@ ONE_OF: Final = Surroundings(
         "another",
         "«12» or 13",
         "",
-        r"[ \t$)]*(?:(?:[^\W\d_][^\W_]*(?:/[^\W\d_]+)?[ \t]+){1,2}(?=or\b)|/(?=[$€£¥]))?"
+        r"[ \t$)]{0,40}(?:(?:[^\W\d_][^\W_]{0,30}(?:/[^\W\d_]{1,30})?[ \t]{1,9}){1,2}(?=or\b)|/(?=[$€£¥]))?"
         r"(?:(?<=/)|(?<=[ ])(?!\()|[,;:&±|→]|(?:,[ \t]*)?\(?(?i:or|and|through|vs\.?|then|to(?![ \t]*\d+[ \t]*[dspf]))\b)"
         r"[ \t$(]*[+-]?[$€£¥]?\.?\d",
     ),

@@ -220,9 +220,9 @@ class _Values(NumberLine):
     @classmethod
     def of(cls, text: str) -> Self:
         line = super().of(text)
-        dated = [date.span() for date in _DATE.finditer(text)] if len(line.tokens) > 1 else []
+        dated = {at for date in _DATE.finditer(text) for at in range(*date.span())} if len(line.tokens) > 1 else ()
         tokens = [each for each in line.tokens if each.part != "span"]
-        undated = [each for each in tokens if not any(begin <= each.start < end for begin, end in dated)]
+        undated = [each for each in tokens if each.start not in dated]
         return line._replace(tokens=undated or tokens)
 
     def lead(self, token: Token) -> str:

@@ -81,16 +81,42 @@ def test_any_text_and_record_score_from_0_to_1_or_have_no_score(completion, reco
         assert [verdict for name, verdict in found.items() if name not in scores and verdict.broke] == []
 
 
-UNITS = ["<", "`", "[", "1,", "9/9 ", "```json\n[", "-", "\\q", '"', "\\boxed{", "<a>", "&a;", "<think>", "{1:"]
+UNITS = [
+    "<",
+    "`",
+    "[",
+    "1,",
+    "9/9 ",
+    "```json\n[",
+    "-",
+    "\\q",
+    '"',
+    "\\boxed{",
+    "<a>",
+    "&a;",
+    "<think>",
+    "{1:",
+    "the answer is so ",
+]
+WITHIN = [
+    ("(", "a", ""),
+    ("```", "a", ""),
+    ("4", "a", "8°"),
+    ("1", " ", "x"),
+    ("{\n", " ", "x"),
+    ("so ", "91,", "."),
+    ("", "May 91, ", ""),
+]
+"""What comes before a unit, the unit, and what comes behind its last one."""
 RECORD = {
     "answer": "1",
     "metadata": {"schema": json.dumps({"required": ["answer"], "root_tag": "a"}), "expected_json_schema": {"required": ["a"]}},
 }
 
 
-@pytest.mark.parametrize("unit", UNITS)
-def test_a_runaway_completion_costs_time_in_proportion(unit):
-    body = (unit * 12_000)[:12_000]
+@pytest.mark.parametrize(("before", "unit", "behind"), [*(("", unit, "") for unit in UNITS), *WITHIN])
+def test_a_runaway_completion_costs_time_in_proportion(before, unit, behind):
+    body = f"{before}{(unit * 12_000)[:12_000]}{behind}"
     for completion in (body, f"{TAGGED}{{{body[:5_000]}"):
         item = GraderInput.of("s:0", RECORD, completion, completion_tokens=3)
         for name in set(SCORERS) - {"similarity"}:  # quadratic as its measures are, and so in a process with a clock
