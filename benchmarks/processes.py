@@ -50,11 +50,11 @@ class Measured:
 
 
 def clean_environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment of a job: nothing of ours set but ``more``, Prefect's state under ``home``."""
+    """The environment of a job: nothing of ours set but ``more``, Prefect's state under ``home``, modules compiled once."""
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("TFGRPO_", "PREFECT_", "OTEL_", "FEATURE_", "OPENAI_"))
+        if not name.startswith(("TFGRPO_", "PREFECT_", "OTEL_", "FEATURE_", "OPENAI_", "PYTHONDONTWRITE"))
     }
     kept |= {"PREFECT_HOME": str(home), "PYTHONPATH": str(ROOT), **more}
     quiet_prefect(kept)
