@@ -87,15 +87,16 @@ class Reference(ABC):
         statement, wanted = plain(stated.text if stated.is_marked else stated.whole[-LONGEST_PART:]), plain(self.text)
         statement = as_asked(statement, self.prompt)
         statement += "?" if stated.text.rstrip(TRIMMED.replace("?", "!")).endswith("?") else ""
-        about = re.search(rf"{ABOUT_IT}[^.!?:,;]*?{re.escape(wanted)}", statement)
-        opens = _OPENS.pattern + whole_words(wanted)
-        clause = next((each for each in (conclusion_of(statement), BECAUSE.split(statement)[0]) if wanted in each), statement)
-        refused = REFUSAL.search(clause.replace(wanted, "")) and not re.search(opens, statement)
         matches = [*re.finditer(whole_words(wanted) + r"\??" * self.text.endswith("?"), statement)]
         denied = bool(matches) and all(is_denied(statement, *match.span()) for match in matches)
-        if not denied and not stated.is_marked and (about or refused):
+        if denied or stated.is_marked:
+            return denied
+        about = re.search(rf"{ABOUT_IT}[^.!?:,;]*?{re.escape(wanted)}", statement)
+        clause = next((each for each in (conclusion_of(statement), BECAUSE.split(statement)[0]) if wanted in each), statement)
+        refused = REFUSAL.search(clause.replace(wanted, ""))
+        if about or (refused and not re.search(_OPENS.pattern + whole_words(wanted), statement)):
             raise RewardError(f"{shown(stated.whole[-LONGEST_PART:])} may state no answer")
-        return denied
+        return False
 
     def is_alone(self, text: str, /) -> bool:
         """Return whether a text with the reference has nothing else next to it: ``it is Paris``, not ``Paris lost``."""

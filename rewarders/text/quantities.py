@@ -36,8 +36,8 @@ class _Numeric(ReadAnswer["NumberReference"]):
     def number(self) -> Number | None:
         question = last_question(self.reference.prompt).partition("?")[0]
         prompt = self.reference.prompt
-        in_question = re.search(rf"(?<![\d.,]){re.escape(self.wanted.text)}(?!\d|[.,]\d)", question)
-        if in_question and _EXTRACTED.search(prompt):  # it is to be read, not worked out
+        is_in = rf"(?<![\d.,]){re.escape(self.wanted.text)}(?!\d|[.,]\d)"
+        if _EXTRACTED.search(prompt) and re.search(is_in, question):  # it is to be read, not worked out
             question, prompt = (each.replace(self.wanted.text, " ") for each in (question, prompt))
         try:
             number = number_of(self.stated, self.reference.decimal, question, prompt)
@@ -178,7 +178,8 @@ class _Numeric(ReadAnswer["NumberReference"]):
 
     def may_number(self) -> bool:
         number = re.escape(self.number.text) if self.number is not None else "(?!)"
-        word = re.search(rf"{_NUMBERED}[\"']?:? (?:no\.? )?{number}(?!\w)", self.text, re.IGNORECASE)
+        word = re.search(_NUMBERED, self.text, re.IGNORECASE)  # most replies have none, and a pattern for each is slow
+        word = word and re.search(rf"{_NUMBERED}[\"']?:? (?:no\.? )?{number}(?!\w)", self.text, re.IGNORECASE)
         failed = re.search(_FAILED, self.text if self.stated.is_marked else self.stated.whole, re.IGNORECASE)
         by_number = word and word[1] and re.search(rf"{word[1]}|where|which", self.reference.prompt, re.IGNORECASE)
         return bool((failed or (word and not by_number)) and self.agrees())
