@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -224,6 +225,7 @@ def without_reasoning(text: str) -> str | None:
     return text if last is None else text[last.end() :] if any(last.groups()) else None
 
 
+@lru_cache(maxsize=8)  # of one answer several rules read the same parts
 def stated_answer(text: str, labels: tuple[str, ...] = ()) -> Stated | None:
     """Return the part that states the answer; None for reasoning without an end, and for no text behind it.
 

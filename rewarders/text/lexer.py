@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple, Self, TypeAlias
 
 from tfgrpo.rewarders.text.answers import UNSPACED, VOCABULARY, any_of
@@ -324,6 +325,7 @@ def _as_fraction(repeating: re.Match[str]) -> str:
     return f"{int(whole + once + again) - int(whole + once)}/{under}"
 
 
+@lru_cache(maxsize=16)  # of one answer several rules read the same text
 def plain_digits(text: str, decimal: DecimalMark) -> str:
     """Rewrite typographic signs, digits of other scripts, vulgar fractions, LaTeX and decimal commas as plain numbers."""
     text = written(_ENDLESS.sub(r"\1.\2\\overline{\3}", text), "numbers")  # 0.333...
