@@ -299,8 +299,7 @@ async def ask(
     ``context`` as one at the end of the system message: what many questions have in common, so that providers can cache it.
     """
     instruction = question.instruction or _instruction(runtime, question.template, payload)
-    if context is not None:
-        instruction = f"{instruction}\n\n{canonical_json(context)}"
+    instruction += "" if context is None else f"\n\n{canonical_json(context)}"
     call_keys: list[str] = []
     replies: list[ChatReply] = []
 
@@ -312,12 +311,12 @@ async def ask(
         for text, reason in rejected:
             complaint = canonical_json({"error": reason, "schema": question.schema})
             messages += [Message("assistant", text), Message("user", complaint)]
-        group, night_seed = key.group, runtime.context.settings.tfgrpo.night_seed
+        group, night_seed, models = key.group, runtime.context.settings.tfgrpo.night_seed, runtime.context.models
         request = ChatRequest(
-            model=runtime.context.models.reflection_name,
+            model=models.reflection_name,
             messages=tuple(messages),
             temperature=TEMPERATURE,
-            max_tokens=runtime.context.models.roles["reflection"].max_tokens,
+            max_tokens=models.roles["reflection"].max_tokens,
             seed=derive_seed(night_seed, key.role, group.epoch, group.batch, group.draw_id, key.turn, attempt.attempt),
             answer_schema=question,
         )
