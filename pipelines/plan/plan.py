@@ -394,7 +394,9 @@ def _advice(base: BasePlan, data: RunData, ahead: Forecast, task: TaskPaths) -> 
     for name, cap, parts in caps:
         needed = sum(part.likely for part in parts)
         if cap is not None and needed > cap:
-            likely = f"the run is likely to need {two_digits(needed)}"
+            # An agent of the user's own may call no model, or one that is not seen.
+            counted = "" if any(part.low for part in parts) else ", if each attempt makes a call that is counted"
+            likely = f"the run is likely to need {two_digits(needed)}{counted}"
             yield f"{name} {cap:,.4g} and {likely}: it would stop early, with its work saved"
 
 
