@@ -102,7 +102,7 @@ def _earlier(run: RunPaths) -> RunPaths:
     for entry, kind in zip(entries[index + 1 :], kinds[index + 1 :], strict=True):
         if kind == kinds[index] and task.run(entry.run_id).rollouts.is_file():
             return refuse_pruned(task.run(entry.run_id))
-    accepted = "a run with one before it of the same kind, and of model, that recorded attempts; or two runs"
+    accepted = "a run with an earlier one of its kind, with the same kind of model, that recorded attempts; or two runs"
     raise SettingsError.one("RUN", repr(run.root.name), accepted)
 
 

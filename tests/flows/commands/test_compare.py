@@ -73,7 +73,7 @@ def test_a_run_is_compared_with_the_one_before_it_of_the_same_kind_and_of_model(
         attempted(task, run_id, day, {"a": [1]}, simulated=simulated, night=night)
     assert task.ask("compare", "two")["before"] == "one"
     for alone in ("dry", "measures"):
-        assert "of the same kind, and of model" in task.tell("compare", alone, code=2).err
+        assert "with the same kind of model" in task.tell("compare", alone, code=2).err
 
 
 def test_arms_are_compared_apart_and_a_single_pair_has_no_interval(task):
@@ -102,7 +102,7 @@ def test_what_cannot_be_compared_is_refused_with_what_can(task):
     attempted(task, "one", 1, {"a": [1]})
     attempted(task, "bare", 2, {})
     for asked, said in (
-        (["one"], "a run with one before it of the same kind, and of model, that recorded attempts; or two runs"),
+        (["one"], "a run with an earlier one of its kind, with the same kind of model, that recorded attempts; or two runs"),
         (["one", "nope"], "a run of "),
         (["one", "bare"], "two runs with recorded attempts in the same arm"),
     ):

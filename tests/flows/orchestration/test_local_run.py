@@ -31,8 +31,9 @@ NOBODY = "http://127.0.0.1:9/api"
 
 
 @pytest.fixture
-def flow(monkeypatch):
-    """Something in place of the flow; a function of the request."""
+def flow(monkeypatch, tmp_path):
+    """Something in place of the flow; a function of the request. Runs are listed in a directory of their own."""
+    monkeypatch.chdir(tmp_path)
     calls = []
 
     def run(does):

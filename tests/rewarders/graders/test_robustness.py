@@ -81,23 +81,7 @@ def test_any_text_and_record_score_from_0_to_1_or_have_no_score(completion, reco
         assert [verdict for name, verdict in found.items() if name not in scores and verdict.broke] == []
 
 
-UNITS = [
-    "<",
-    "`",
-    "[",
-    "1,",
-    "9/9 ",
-    "```json\n[",
-    "-",
-    "\\q",
-    '"',
-    "\\boxed{",
-    "<a>",
-    "&a;",
-    "<think>",
-    "{1:",
-    "the answer is so ",
-]
+UNITS = [*'<`[-"', "1,", "9/9 ", "```json\n[", "\\q", "\\boxed{", "<a>", "&a;", "<think>", "{1:", "the answer is so "]
 WITHIN = [
     ("(", "a", ""),
     ("```", "a", ""),
